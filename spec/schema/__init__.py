@@ -1,0 +1,46 @@
+"""What a person declares in `clusters/X.yaml`, as types."""
+
+from spec.schema.cluster import (
+    CertificatePolicy,
+    Cluster,
+    Exemption,
+    Pool,
+    Scheduler,
+    Site,
+    Substrate,
+    Time,
+)
+from spec.schema.facility import Facility, Pdu, Rack
+from spec.schema.filesystem import FailureDomain, Filesystem, MetadataServers
+from spec.schema.networks import Bond, BondMode, Fabric, FabricKind, Lossless, Networks, Plane
+from spec.schema.nodes import Capability, Gpus, MachineKind, Nics, NodeGroup, Role
+
+__all__ = [
+    "Bond",
+    "BondMode",
+    "Capability",
+    "CertificatePolicy",
+    "Cluster",
+    "Exemption",
+    "Fabric",
+    "FabricKind",
+    "Facility",
+    "FailureDomain",
+    "Filesystem",
+    "Gpus",
+    "Lossless",
+    "MachineKind",
+    "MetadataServers",
+    "Networks",
+    "Nics",
+    "NodeGroup",
+    "Pdu",
+    "Plane",
+    "Pool",
+    "Rack",
+    "Role",
+    "Scheduler",
+    "Site",
+    "Substrate",
+    "Time",
+]
