@@ -1,0 +1,36 @@
+# What people run. Each target is safe to repeat and goes on after an interruption.
+CLUSTER ?= lab
+MUSTER := .venv/bin/muster
+
+.DEFAULT_GOAL := help
+.PHONY: help setup up down test unit lint bench
+
+help: ## Say what there is to run
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo "  CLUSTER=NAME picks clusters/NAME.yaml for up and down (now: $(CLUSTER))"
+
+setup: ## Install what is missing and make the Python environment in .venv
+	@./setup
+
+up: ## Stand the cluster up, examine and certify every node, write the report
+	@./setup --lab
+	@$(MUSTER) up $(CLUSTER)
+
+down: ## Remove everything that `make up` made, but for caches
+	@./setup
+	@$(MUSTER) down $(CLUSTER)
+
+lint: setup ## Check style, types, roles, scripts and the direction of imports
+	@.ci/lint
+
+unit: setup ## Run the tests that need no lab
+	@.venv/bin/pytest -m "not lab and not vm"
+
+test: ## Run every test; the lab is stood up and taken down by itself
+	@./setup --lab
+	@.ci/lint
+	@.venv/bin/pytest
+
+bench: ## Run the benchmarks; each prints a ratio
+	@./setup --lab
+	@for each in benchmarks/bench_*.py; do .venv/bin/python "$$each" || exit 1; done
