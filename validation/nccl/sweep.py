@@ -1,0 +1,193 @@
+"""From what the ranks printed to a judged sweep. Pure; the streams come from nodes and are hostile."""
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from math import isfinite
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from policies.fabric import Point, Sweep
+from policies.verdict import State
+from validation.nccl.formulas import bandwidth, plateau
+
+LINES = 10_000
+"""Records that one rank may print: more is a flood, not a result."""
+
+REPEATS = 3
+"""The fewest repeats that are a result: single shots flutter and drain good nodes (Azure/azurehpc-health-checks 628)."""
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+class Start(_Record):
+    """A rank has joined."""
+
+    record: Literal["start"]
+    rank: Annotated[int, Field(ge=0)]
+    ranks: Annotated[int, Field(ge=1)]
+    backend: Literal["nccl", "gloo"]
+    device: Literal["cuda", "cpu"]
+    torch: Annotated[str, Field(max_length=80)]
+    nccl: Annotated[str, Field(max_length=40)] | None = None
+
+
+class Timing(_Record):
+    """One repeat of one operation at one size."""
+
+    record: Literal["point"]
+    op: Annotated[str, Field(max_length=40)]
+    size: Annotated[int, Field(gt=0)]
+    repeat: Annotated[int, Field(ge=0)]
+    seconds: Annotated[float, Field(gt=0)]
+    wrong: Annotated[int, Field(ge=0)]
+
+
+class End(_Record):
+    """A rank has done all its work."""
+
+    record: Literal["end"]
+    rank: Annotated[int, Field(ge=0)]
+
+
+_RECORD: TypeAdapter[Start | Timing | End] = TypeAdapter(Annotated[Start | Timing | End, Field(discriminator="record")])
+
+
+class Stream(BaseModel):
+    """What one rank said, and how its process ended."""
+
+    model_config = ConfigDict(frozen=True)
+
+    node: str
+    rank: int
+    output: str
+    problem: str | None = None
+    """Why the process did not end well: exit status with its last words, time limit, unreachable."""
+
+
+class Asked(BaseModel):
+    """What the job was asked to do, and what counts as good."""
+
+    model_config = ConfigDict(frozen=True)
+
+    ops: tuple[str, ...]
+    sizes: tuple[int, ...]
+    repeats: Annotated[int, Field(ge=REPEATS)]
+    rail: int | None
+    floors_gbs: Mapping[str, float]
+    """The least plateau busbw of each operation, GB/s."""
+    plateau_from: int
+    """Bytes from which on a size belongs to the plateau."""
+
+
+def records(stream: Stream) -> tuple[list[Start | Timing | End], list[str]]:
+    """A rank's records, and what is wrong with its output. Lines that are no records are what libraries print."""
+    found: list[Start | Timing | End] = []
+    problems = [f"rank {stream.rank} on {stream.node}: {stream.problem}"] if stream.problem else []
+    lines = stream.output.splitlines()
+    if len(lines) > LINES:
+        return [], [*problems, f"rank {stream.rank} on {stream.node} printed {len(lines)} lines, more than {LINES}"]
+    for line in lines:
+        if not line.startswith('{"record"'):
+            continue
+        try:
+            found.append(_RECORD.validate_python(json.loads(line)))
+        except (ValueError, ValidationError, RecursionError):
+            problems.append(f"rank {stream.rank} on {stream.node} printed a record that cannot be read")
+    return found, problems
+
+
+def judge_sweeps(asked: Asked, streams: Sequence[Stream]) -> tuple[Sweep, ...]:
+    """A judged sweep for each operation that was asked for.
+
+    `error` where any rank is missing, did not finish, or a size lacks a repeat: a partial sweep is never judged.
+    `fail` where an element was wrong, or the plateau is below its floor.
+    """
+    said = [records(stream) for stream in streams]
+    problems = [problem for _, lines in said for problem in lines]
+    starts, ends = [], set()
+    timings: dict[str, dict[int, list[Timing]]] = defaultdict(lambda: defaultdict(list))
+    for stream, (found, _) in zip(streams, said, strict=True):
+        mine = [each for each in found if isinstance(each, Start) and each.rank == stream.rank]
+        if len(mine) != 1 or mine[0].ranks != len(streams):
+            problems.append(f"rank {stream.rank} on {stream.node} did not join")
+        starts += mine
+        if any(isinstance(each, End) and each.rank == stream.rank for each in found):
+            ends.add(stream.rank)
+        elif not stream.problem:
+            problems.append(f"rank {stream.rank} on {stream.node} did not finish")
+        if stream.rank == 0:
+            for each in found:
+                if isinstance(each, Timing):
+                    timings[each.op][each.size].append(each)
+    if len({(start.backend, start.device) for start in starts}) > 1:
+        problems.append("ranks ran on different backends")
+    first = starts[0] if starts else None
+    nodes = tuple(dict.fromkeys(stream.node for stream in streams))
+    return tuple(
+        _sweep(asked, op, timings[op], first, len(streams), nodes, "; ".join(problems[:5])) for op in asked.ops
+    )
+
+
+def _sweep(
+    asked: Asked,
+    op: str,
+    timings: Mapping[int, list[Timing]],
+    start: Start | None,
+    ranks: int,
+    nodes: tuple[str, ...],
+    problem: str,
+) -> Sweep:
+    if not problem and ranks < 2:
+        problem = f"{ranks} rank: a collective's bandwidth needs at least 2"
+    if not problem:
+        problem = _gaps(asked, timings)
+    points = [] if problem else [_point(op, size, timings[size], ranks) for size in sorted(timings)]
+    top = plateau([(point.size, point.busbw_gbs) for point in points], asked.plateau_from)
+    floor = asked.floors_gbs[op]
+    wrong = sum(point.wrong for point in points)
+    if not problem and top is None:
+        problem = f"fewer than two sizes of at least {asked.plateau_from} bytes: no plateau to judge"
+    state, reason = State.PASS, ""
+    if problem or top is None:
+        state, reason = State.ERROR, problem
+    elif wrong:
+        state, reason = State.FAIL, f"{wrong} elements differ from the exact result"
+    elif top < floor:
+        state, reason = State.FAIL, f"busbw {top:.3g} GB/s on the plateau, at least {floor:.3g} expected"
+    return Sweep(
+        op=op,
+        backend=start.backend if start else "none",
+        device=start.device if start else "none",
+        rail=asked.rail,
+        ranks=ranks,
+        nodes=nodes,
+        points=tuple(points),
+        floor_gbs=floor,
+        plateau_gbs=top,
+        state=state,
+        reason=reason,
+    )
+
+
+def _gaps(asked: Asked, timings: Mapping[int, list[Timing]]) -> str:
+    """What is missing of an operation's timings; empty where nothing is."""
+    if len(timings) != len(asked.sizes):
+        return f"{len(timings)} of {len(asked.sizes)} sizes were measured"
+    for size, got in timings.items():
+        if sorted(each.repeat for each in got) != list(range(asked.repeats)):
+            return f"{len(got)} of {asked.repeats} repeats at {size} bytes"
+        if not all(isfinite(each.seconds) for each in got):
+            return f"a time at {size} bytes is not a number"
+    return ""
+
+
+def _point(op: str, size: int, timings: Sequence[Timing], ranks: int) -> Point:
+    times = tuple(each.seconds for each in sorted(timings, key=lambda each: each.repeat))
+    algorithm, bus = bandwidth(op, size, sum(times) / len(times), ranks)
+    return Point(
+        size=size, times_s=times, algbw_gbs=algorithm, busbw_gbs=bus, wrong=sum(each.wrong for each in timings)
+    )
