@@ -16,7 +16,7 @@ LINES = 10_000
 """Records that one rank may print: more is a flood, not a result."""
 
 REPEATS = 3
-"""The fewest repeats that are a result: single shots flutter and drain good nodes (Azure/azurehpc-health-checks 628)."""
+"""The fewest repeats that are a result: single shots flutter and drain good nodes (azurehpc-health-checks PR 628)."""
 
 
 class _Record(BaseModel):

@@ -1,0 +1,67 @@
+"""What a command prints: results on standard output, progress and errors on standard error.
+
+On a terminal progress is drawn; elsewhere it is plain lines, so that logs stay readable.
+"""
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from spec.exits import Exit
+
+out = Console(highlight=False, soft_wrap=True)
+err = Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+class Problem(Exception):  # noqa: N818 - people read it as one
+    """Something a person must mend: what is wrong, where, and what to do. Ends the command with `exit`."""
+
+    def __init__(self, what: str, *, where: str = "", advice: str = "", exit: Exit = Exit.ERROR) -> None:  # noqa: A002
+        super().__init__(what)
+        self.what, self.where, self.advice, self.exit = what, where, advice, exit
+
+    def show(self) -> None:
+        """Prints it on standard error."""
+        err.print(Text(f"{self.where}: " if self.where else ""), Text(self.what, style="bold red"), sep="", end="\n")
+        if self.advice:
+            err.print(Text(f"    {self.advice}"))
+
+
+def say(line: str) -> None:
+    """One line of progress."""
+    err.print(Text(line, style="dim"))
+
+
+def result(line: str | Text) -> None:
+    """One line of a result."""
+    out.print(line if isinstance(line, Text) else Text(line))
+
+
+def document(value: Any) -> None:
+    """A result for machines: one JSON document on standard output."""
+    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def table(*columns: str) -> Table:
+    """An empty table in the style of all our tables."""
+    made = Table(box=None, pad_edge=False, header_style="bold", show_edge=False)
+    for column in columns:
+        made.add_column(column, overflow="fold")
+    return made
+
+
+@contextmanager
+def working(what: str) -> Iterator[None]:
+    """Shows that something takes a while: a spinner on a terminal, one line elsewhere."""
+    if err.is_terminal:
+        with err.status(what):
+            yield
+    else:
+        say(what)
+        yield
