@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from spec.exits import Exit
+from policies.exits import Exit
 
 out = Console(highlight=False, soft_wrap=True)
 err = Console(stderr=True, highlight=False, soft_wrap=True)
@@ -22,7 +22,7 @@ err = Console(stderr=True, highlight=False, soft_wrap=True)
 class Problem(Exception):  # noqa: N818 - people read it as one
     """Something a person must mend: what is wrong, where, and what to do. Ends the command with `exit`."""
 
-    def __init__(self, what: str, *, where: str = "", advice: str = "", exit: Exit = Exit.ERROR) -> None:  # noqa: A002
+    def __init__(self, what: str, *, where: str = "", advice: str = "", exit: Exit = Exit.ERROR) -> None:
         super().__init__(what)
         self.what, self.where, self.advice, self.exit = what, where, advice, exit
 

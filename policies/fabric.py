@@ -1,99 +1,174 @@
-"""What was measured of the fabric: pair tests, sweeps of the collective job, and what they say of nodes and paths.
+"""What the fabric's tests found: bandwidth of each pair on each rail, the collective's sweep, and where a fault is.
 
-Bandwidths are GB/s (10^9 bytes a second) where named `gbs`, Gb/s where named `gbps`; sizes are bytes.
+The results judge themselves: whether a pair or a sweep is good follows from its numbers and cannot be said otherwise.
 """
 
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, FiniteFloat, model_validator
 
 from policies.verdict import State
 
+REPEATS = 3
+"""Fewest repeats of a size: one shot flutters, and drains good nodes (azurehpc-health-checks#628)."""
 
-class Part(BaseModel):
-    """A part of a fabric result: immutable, nothing unknown in it."""
+_Text = Annotated[str, Field(max_length=2000)]
+_Rate = Annotated[FiniteFloat, Field(ge=0)]
 
+
+class _Result(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Pair(Part):
-    """One bandwidth test between two nodes over one rail."""
+class PairTest(_Result):
+    """Bandwidth between two nodes over one rail, the worse direction, Gb/s."""
 
     a: str
     b: str
-    rail: int
-    tool: str
-    """`ib_write_bw` over RDMA, `iperf3` over TCP."""
-    gbps: Annotated[float, Field(ge=0)] | None
-    """None where the test gave no number; `problem` then says why."""
-    floor_gbps: Annotated[float, Field(ge=0)]
-    problem: str | None = None
+    rail: Annotated[int, Field(ge=0)]
+    gbps: _Rate | None
+    """None where it could not be measured."""
+    floor_gbps: Annotated[FiniteFloat, Field(gt=0)]
+    tool: str = ""
+    reason: _Text = ""
+    """Why there is no figure."""
 
     @property
-    def holds(self) -> bool:
-        """Whether it was measured and reached its floor."""
+    def ok(self) -> bool:
+        """Measured, and at or above the floor."""
         return self.gbps is not None and self.gbps >= self.floor_gbps
 
 
-class Point(Part):
-    """One message size of a sweep. `times_s` has a time for each repeat: the slowest rank's, for one call."""
+class SweepPoint(_Result):
+    """One message size: median bandwidths of its repeats in GB/s (10^9 bytes a second), and elements that were wrong."""
 
-    size: Annotated[int, Field(gt=0)]
-    times_s: Annotated[tuple[Annotated[float, Field(gt=0)], ...], Field(min_length=1)]
-    algbw_gbs: Annotated[float, Field(ge=0)]
-    busbw_gbs: Annotated[float, Field(ge=0)]
+    bytes: Annotated[int, Field(gt=0)]
+    algbw: _Rate
+    busbw: _Rate
     wrong: Annotated[int, Field(ge=0)]
-    """Elements that differ from the exact result, over all ranks and repeats."""
+    repeats: Annotated[int, Field(ge=1)]
 
 
-class Sweep(Part):
-    """One collective operation over sizes: the NCCL job's result on one rail, or on all rails together."""
+class Sweep(_Result):
+    """One collective operation over a range of sizes."""
 
     op: str
     backend: str
-    """`nccl` or `gloo`."""
-    device: str
-    """`cuda` or `cpu`."""
-    rail: int | None
-    ranks: int
-    nodes: tuple[str, ...]
-    points: tuple[Point, ...]
-    floor_gbs: Annotated[float, Field(ge=0)]
-    plateau_gbs: Annotated[float, Field(ge=0)] | None
-    """Median bus bandwidth over the large sizes, where latency no longer matters; None where they were not reached."""
-    state: State
-    reason: str = ""
+    """`nccl`, or `gloo` where there is no GPU."""
+    rail: Annotated[int, Field(ge=0)] | None = None
+    """The one rail that carried it; none where all did."""
+    ranks: Annotated[int, Field(ge=1)]
+    nodes: Annotated[tuple[str, ...], Field(min_length=1)]
+    points: tuple[SweepPoint, ...]
+    plateau: _Rate | None
+    """Bus bandwidth of large messages, GB/s; none where the sweep did not get that far."""
+    floor: Annotated[FiniteFloat, Field(gt=0)]
+    """What the plateau must reach, GB/s."""
+    floor_source: _Text = ""
+    """Where the floor comes from: `80 % of 2 rails × 1 Gb/s`."""
+    reason: _Text = ""
+
+    @property
+    def faults(self) -> tuple[str, ...]:
+        """Why the sweep is not good; empty where it is."""
+        found = [self.reason] if self.reason else []
+        if not self.points:
+            found.append("no size was measured")
+        wrong = sum(point.wrong for point in self.points)
+        if wrong:
+            found.append(f"{wrong} wrong elements")
+        few = [point.bytes for point in self.points if point.repeats < REPEATS]
+        if few:
+            found.append(f"{len(few)} sizes with fewer than {REPEATS} repeats")
+        if self.plateau is None:
+            found.append("large messages were not measured")
+        elif self.plateau < self.floor:
+            found.append(f"{self.plateau:.3g} GB/s on large messages, at least {self.floor:.3g} expected")
+        return tuple(found)
+
+    @property
+    def ok(self) -> bool:
+        """Correct, repeated, and at or above the floor."""
+        return not self.faults
 
 
-class Subject(StrEnum):
-    """What a finding names."""
+class FaultKind(StrEnum):
+    """What a fault was traced to."""
 
     NODE = "node"
     RAIL = "rail"
+    """One rail of the named nodes; of all nodes where none is named."""
+    LEAF = "leaf"
+    """A leaf switch, or all its uplinks."""
     PATH = "path"
+    """Something between nodes that are good themselves: a cable, a switch."""
     INCONCLUSIVE = "inconclusive"
 
 
-class Finding(Part):
-    """What the measurements say is at fault."""
+class Finding(_Result):
+    """Where a fault is."""
 
-    subject: Subject
-    name: str
-    """`gpu-3`, `rail-1`, `gpu-3 rail-1`, `leaf-0 to leaf-2`, or empty where inconclusive."""
+    kind: FaultKind
+    subject: _Text
+    """In words: `gpu-1`, `rail 0 of gpu-1`, `leaf-0 to leaf-2`."""
+    nodes: tuple[str, ...] = ()
+    """The nodes in question; none means that it may be any."""
+    evidence: _Text
+
+
+class FabricResult(_Result):
+    """One run of the fabric's tests over some nodes."""
+
+    started: AwareDatetime
+    finished: AwareDatetime
     nodes: tuple[str, ...]
-    """Nodes that must not be certified because of it."""
-    evidence: tuple[str, ...]
-
-
-class FabricResult(Part):
-    """The fabric part of one examination."""
-
-    fabric_kind: str
-    notes: tuple[str, ...]
-    """What is simulated or missing, in words: `rails carry TCP: function, not performance`."""
-    pairs: tuple[Pair, ...]
-    sweeps: tuple[Sweep, ...]
-    findings: tuple[Finding, ...]
+    """The nodes that took part."""
+    pairs: tuple[PairTest, ...] = ()
+    sweeps: tuple[Sweep, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    simulated: tuple[str, ...] = ()
+    """What was not real, in words: `gloo stands in for NCCL`, `rails carry TCP`."""
     state: State
-    reason: str = ""
+    reason: _Text = ""
+
+    @model_validator(mode="after")
+    def _a_pass_is_earned(self) -> Self:
+        if self.state not in (State.PASS, State.FAIL, State.ERROR, State.NOT_EVALUATED):
+            raise ValueError(f"a fabric cannot be {self.state.value}")
+        if self.state is State.PASS and (faults := self.faults):
+            raise ValueError(f"the fabric is said to pass, but {faults[0]}")
+        return self
+
+    @property
+    def faults(self) -> tuple[str, ...]:
+        """Everything in the numbers and findings that speaks against a pass."""
+        found = [] if self.sweeps else ["no collective was run"]
+        found += [
+            f"rail {pair.rail} {pair.a} – {pair.b}: "
+            + (pair.reason or "not measured" if pair.gbps is None else f"{pair.gbps:.3g} Gb/s")
+            + f", at least {pair.floor_gbps:.3g} expected"
+            for pair in self.pairs
+            if not pair.ok
+        ]
+        found += [f"{sweep.op}: {fault}" for sweep in self.sweeps for fault in sweep.faults]
+        found += [f"{finding.kind.value} {finding.subject}" for finding in self.findings]
+        return tuple(found)
+
+    def against(self, node: str) -> tuple[str, ...]:
+        """Why a node must not be certified after this run; empty where it may.
+
+        A fault on a path keeps the gate shut, but not the nodes at its ends. A fault that was not traced keeps out
+        every node that it may be.
+        """
+        if node not in self.nodes:
+            return ("took no part in the fabric's tests",)
+        if self.state is State.PASS:
+            return ()
+        if self.state is not State.FAIL or not self.findings:
+            return (f"the fabric's tests ended as {self.state.value}: {self.reason or 'no fault was traced'}",)
+        return tuple(
+            f"fabric, {finding.kind.value} {finding.subject}: {finding.evidence}"
+            for finding in self.findings
+            if finding.kind is not FaultKind.PATH and (not finding.nodes or node in finding.nodes)
+        )

@@ -20,7 +20,7 @@ import torch
 import torch.distributed as dist
 
 MODULUS = 1021
-"""Prime, so that no power-of-two shift maps data on itself; sums over 16,000 ranks stay below 2^24, exact in float32."""
+"""Prime, so that no power-of-two shift maps data on itself; 16,000 ranks sum to below 2^24, exact in float32."""
 
 
 def emit(kind: str, **fields: Any) -> None:

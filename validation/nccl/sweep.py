@@ -4,19 +4,16 @@ import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from math import isfinite
+from statistics import median
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from policies.fabric import Point, Sweep
-from policies.verdict import State
+from policies.fabric import REPEATS, Sweep, SweepPoint
 from validation.nccl.formulas import bandwidth, plateau
 
 LINES = 10_000
 """Records that one rank may print: more is a flood, not a result."""
-
-REPEATS = 3
-"""The fewest repeats that are a result: single shots flutter and drain good nodes (azurehpc-health-checks PR 628)."""
 
 
 class _Record(BaseModel):
@@ -77,8 +74,9 @@ class Asked(BaseModel):
     sizes: tuple[int, ...]
     repeats: Annotated[int, Field(ge=REPEATS)]
     rail: int | None
-    floors_gbs: Mapping[str, float]
+    floors: Mapping[str, float]
     """The least plateau busbw of each operation, GB/s."""
+    floor_source: str
     plateau_from: int
     """Bytes from which on a size belongs to the plateau."""
 
@@ -100,11 +98,11 @@ def records(stream: Stream) -> tuple[list[Start | Timing | End], list[str]]:
     return found, problems
 
 
-def judge_sweeps(asked: Asked, streams: Sequence[Stream]) -> tuple[Sweep, ...]:
-    """A judged sweep for each operation that was asked for.
+def sweeps(asked: Asked, streams: Sequence[Stream]) -> tuple[Sweep, ...]:
+    """A sweep for each operation that was asked for.
 
-    `error` where any rank is missing, did not finish, or a size lacks a repeat: a partial sweep is never judged.
-    `fail` where an element was wrong, or the plateau is below its floor.
+    A sweep has a `reason`, and so is no pass, where any rank is missing or did not finish, or a size lacks a repeat:
+    a partial sweep is never judged.
     """
     said = [records(stream) for stream in streams]
     problems = [problem for _, lines in said for problem in lines]
@@ -146,30 +144,17 @@ def _sweep(
     if not problem:
         problem = _gaps(asked, timings)
     points = [] if problem else [_point(op, size, timings[size], ranks) for size in sorted(timings)]
-    top = plateau([(point.size, point.busbw_gbs) for point in points], asked.plateau_from)
-    floor = asked.floors_gbs[op]
-    wrong = sum(point.wrong for point in points)
-    if not problem and top is None:
-        problem = f"fewer than two sizes of at least {asked.plateau_from} bytes: no plateau to judge"
-    state, reason = State.PASS, ""
-    if problem or top is None:
-        state, reason = State.ERROR, problem
-    elif wrong:
-        state, reason = State.FAIL, f"{wrong} elements differ from the exact result"
-    elif top < floor:
-        state, reason = State.FAIL, f"busbw {top:.3g} GB/s on the plateau, at least {floor:.3g} expected"
     return Sweep(
         op=op,
         backend=start.backend if start else "none",
-        device=start.device if start else "none",
         rail=asked.rail,
-        ranks=ranks,
+        ranks=max(1, ranks),
         nodes=nodes,
         points=tuple(points),
-        floor_gbs=floor,
-        plateau_gbs=top,
-        state=state,
-        reason=reason,
+        plateau=plateau([(point.bytes, point.busbw) for point in points], asked.plateau_from),
+        floor=asked.floors[op],
+        floor_source=asked.floor_source,
+        reason=problem,
     )
 
 
@@ -185,9 +170,7 @@ def _gaps(asked: Asked, timings: Mapping[int, list[Timing]]) -> str:
     return ""
 
 
-def _point(op: str, size: int, timings: Sequence[Timing], ranks: int) -> Point:
-    times = tuple(each.seconds for each in sorted(timings, key=lambda each: each.repeat))
-    algorithm, bus = bandwidth(op, size, sum(times) / len(times), ranks)
-    return Point(
-        size=size, times_s=times, algbw_gbs=algorithm, busbw_gbs=bus, wrong=sum(each.wrong for each in timings)
-    )
+def _point(op: str, size: int, timings: Sequence[Timing], ranks: int) -> SweepPoint:
+    algorithm, bus = bandwidth(op, size, median(each.seconds for each in timings), ranks)
+    wrong = sum(each.wrong for each in timings)
+    return SweepPoint(bytes=size, algbw=algorithm, busbw=bus, wrong=wrong, repeats=len(timings))
