@@ -1,0 +1,54 @@
+"""Starts and removes a lab's network and machines without Pulumi: `python -m stacks.lab up|down STACK`.
+
+For work on roles and the node suite: the same functions as the provider calls, without its record of what stands.
+"""
+
+import argparse
+import asyncio
+import sys
+from pathlib import Path
+
+from spec.load import load
+from spec.plan import derive
+from stacks.lab import lab
+from stacks.lab.process import CommandFailed
+
+
+def main() -> int:
+    """Exit code 0, or 2 for wrong use, or 3 where a machine or tool failed."""
+    parser = argparse.ArgumentParser(prog="python -m stacks.lab", description=__doc__)
+    parser.add_argument("action", choices=("up", "down"))
+    parser.add_argument("stack")
+    parser.add_argument("--spec", type=Path, help="by default clusters/STACK.yaml")
+    parser.add_argument(
+        "--image", help="digest of a node image in the cache; by default that of the recipe, built if missing"
+    )
+    parser.add_argument("--without-vendor", action="store_true", help="no vendor package repository: no GPUs")
+    parser.add_argument("--only", nargs="+", metavar="NODE", help="only these machines")
+    wanted = parser.parse_args()
+    try:
+        if wanted.action == "down":
+            asyncio.run(lab.down(wanted.stack))
+        else:
+            spec = wanted.spec or Path("clusters") / f"{wanted.stack}.yaml"
+            asyncio.run(_up(wanted, spec))
+    except (CommandFailed, LookupError, OSError) as failed:
+        _say(str(failed))
+        return 3
+    return 0
+
+
+async def _up(wanted: argparse.Namespace, spec: Path) -> None:
+    plan = derive(load(spec))
+    image = wanted.image or await lab.node_image(_say)
+    vendor = None if wanted.without_vendor else await lab.vendor_repository(_say)
+    await lab.up(wanted.stack, spec, plan, image, vendor, _say, wanted.only)
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"lab: {text}\n")
+    sys.stderr.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,91 @@
+"""Control groups of machines, on hosts with version 1, version 2 or both."""
+
+import asyncio
+import contextlib
+import os
+import signal
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict
+
+UNIFIED = Path("/sys/fs/cgroup")
+"""Where version 2 is mounted on hosts that have nothing else."""
+
+
+class Hierarchy(BaseModel):
+    """One mounted hierarchy: version 2 has no controllers of its own here, version 1 has those in its mount options."""
+
+    model_config = ConfigDict(frozen=True)
+
+    mount: Path
+    version: int
+    controllers: frozenset[str] = frozenset()
+
+
+def hierarchies(mountinfo: str) -> tuple[Hierarchy, ...]:
+    """All hierarchies in the text of /proc/self/mountinfo. Pure."""
+    found = []
+    for line in mountinfo.splitlines():
+        before, _, after = line.partition(" - ")
+        fields, tail = before.split(), after.split()
+        if len(fields) < 5 or len(tail) < 3 or tail[0] not in ("cgroup", "cgroup2"):
+            continue
+        controllers = frozenset(tail[2].split(",")) if tail[0] == "cgroup" else frozenset()
+        version = 2 if tail[0] == "cgroup2" else 1
+        found.append(Hierarchy(mount=Path(fields[4]), version=version, controllers=controllers))
+    return tuple(found)
+
+
+def mounted() -> tuple[Hierarchy, ...]:
+    """This host's hierarchies."""
+    return hierarchies(Path("/proc/self/mountinfo").read_text())
+
+
+def limits_memory(found: tuple[Hierarchy, ...]) -> bool:
+    """Whether a container's memory can be limited here."""
+    for each in found:
+        if each.version == 1 and "memory" in each.controllers:
+            return True
+        if each.version == 2 and each.mount == UNIFIED:
+            return "memory" in (each.mount / "cgroup.controllers").read_text().split()
+    return False
+
+
+def beside_version_1(found: tuple[Hierarchy, ...], name: str) -> Path | None:
+    """A machine's group in a version 2 hierarchy that runc does not manage, made if missing; none where it does.
+
+    On a host with both versions runc places containers in version 1 only; systemd in the machine manages version 2,
+    and would find itself at the host's root there, side by side with every other machine's systemd.
+    """
+    for each in found:
+        if each.version == 2 and each.mount != UNIFIED:
+            group = each.mount / name
+            group.mkdir(exist_ok=True)
+            return group
+    return None
+
+
+async def clear(name: str) -> None:
+    """Ends every process in a machine's groups and removes the groups. Raises TimeoutError where one does not end."""
+    groups = [each.mount / name for each in mounted()]
+    async with asyncio.timeout(20):
+        while any(group.exists() for group in groups):
+            for group in groups:
+                _kill(group)
+                _remove(group)
+            await asyncio.sleep(0.05)
+
+
+def _kill(group: Path) -> None:
+    for procs in [group / "cgroup.procs", *group.glob("**/cgroup.procs")]:
+        with contextlib.suppress(OSError):
+            for pid in procs.read_text().split():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(int(pid), signal.SIGKILL)
+
+
+def _remove(group: Path) -> None:
+    below = sorted((each for each in group.glob("**/") if each != group), key=lambda each: -len(each.parts))
+    for each in [*below, group]:
+        with contextlib.suppress(OSError):
+            each.rmdir()

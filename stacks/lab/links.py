@@ -1,0 +1,51 @@
+"""Namespaces, bridges and cables as lines for `ip -batch`. Pure."""
+
+import hashlib
+
+from stacks.lab.model import Bridge, Machine, Network, Port, namespace
+
+
+def bridge_lines(network: Network) -> list[str]:
+    """What makes a lab's namespace out of an empty one."""
+    lines = ["link set lo up"]
+    for bridge in network.bridges:
+        lines += _bridge(bridge)
+    return lines
+
+
+def _bridge(bridge: Bridge) -> list[str]:
+    name = bridge.plane
+    # No spanning tree and no snooping: the planes have no loops, and a port forwards from its first packet.
+    lines = [f"link add {name} address {bridge.mac} mtu {bridge.mtu} type bridge stp_state 0 mcast_snooping 0"]
+    if bridge.address:
+        lines.append(f"address add {bridge.address} dev {name}")
+    lines.append(f"link set {name} up")
+    return lines
+
+
+def cable_lines(machine: Machine) -> list[str]:
+    """Run in the lab's namespace: plugs each port of a machine into its bridge."""
+    return [line for port in machine.ports for line in _cable(machine, port)]
+
+
+def _cable(machine: Machine, port: Port) -> list[str]:
+    end = cable(machine.name, port.name)
+    node = namespace(machine.stack, machine.name)
+    return [
+        f"link add {end} mtu {port.mtu} type veth peer name {port.name} address {port.mac} mtu {port.mtu} netns {node}",
+        f"link set {end} alias {machine.name}.{port.name} master {port.plane} up",
+    ]
+
+
+def port_lines(machine: Machine) -> list[str]:
+    """Run in the machine's namespace: management gets its address, the rest is the roles' to configure."""
+    lines = ["link set lo up"]
+    for port in machine.ports:
+        if port.address:
+            lines += [f"address add {port.address} dev {port.name}", f"link set {port.name} up"]
+    return lines
+
+
+def cable(node: str, port: str) -> str:
+    """The name of a cable's end at the bridge. The alias of the interface says whose it is."""
+    return "v" + hashlib.sha256(f"{node}/{port}".encode()).hexdigest()[:12]

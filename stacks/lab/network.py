@@ -1,0 +1,75 @@
+"""Makes, reads and removes namespaces, bridges and cables. Each function ends the same from any half-made start."""
+
+import json
+
+from stacks.lab.links import bridge_lines, cable_lines, port_lines
+from stacks.lab.model import Machine, Network, namespace
+from stacks.lab.process import CommandFailed, run, try_run
+
+
+async def create(network: Network) -> None:
+    """Makes the lab's namespace and its bridges. What stands already as declared stays, so machines keep their links."""
+    if await stands(network):
+        return
+    name = namespace(network.stack)
+    await remove(network.stack)
+    await run("ip", "netns", "add", name)
+    await _batch(name, bridge_lines(network))
+
+
+async def stands(network: Network) -> bool:
+    """Whether every bridge is there with its MTU and its address."""
+    name = namespace(network.stack)
+    if name not in await namespaces():
+        return False
+    try:
+        found = json.loads(await run("ip", "-n", name, "-json", "address", "show"))
+    except (CommandFailed, ValueError):
+        return False
+    links = {link["ifname"]: link for link in found}
+    for bridge in network.bridges:
+        link = links.get(bridge.plane)
+        if not link or link["mtu"] != bridge.mtu or link["address"] != bridge.mac or "UP" not in link["flags"]:
+            return False
+        addresses = {f"{each['local']}/{each['prefixlen']}" for each in link["addr_info"] if each["family"] == "inet"}
+        if addresses != ({str(bridge.address)} if bridge.address else set()):
+            return False
+    return True
+
+
+async def remove(stack: str) -> None:
+    """Removes the lab's namespace and all that is in it."""
+    name = namespace(stack)
+    if name in await namespaces():
+        await run("ip", "netns", "delete", name)
+
+
+async def connect(machine: Machine) -> None:
+    """Makes a machine's namespace, plugs its ports in and sets what the lab sets. Raises CommandFailed."""
+    await disconnect(machine.stack, machine.name)
+    name = namespace(machine.stack, machine.name)
+    await run("ip", "netns", "add", name)
+    await _batch(namespace(machine.stack), cable_lines(machine))
+    await _batch(name, port_lines(machine))
+
+
+async def disconnect(stack: str, node: str) -> None:
+    """Removes a machine's namespace and cables.
+
+    The kernel clears a deleted namespace some time later: cables are removed first, so that their names are free.
+    """
+    name = namespace(stack, node)
+    if name not in await namespaces():
+        return
+    for link in json.loads(await run("ip", "-n", name, "-json", "link", "show", "type", "veth") or "[]"):
+        await try_run("ip", "-n", name, "link", "delete", link["ifname"])
+    await run("ip", "netns", "delete", name)
+
+
+async def namespaces() -> frozenset[str]:
+    """The names of all network namespaces on the host."""
+    return frozenset(line.split()[0] for line in (await run("ip", "netns", "list")).splitlines() if line.strip())
+
+
+async def _batch(name: str, lines: list[str]) -> None:
+    await run("ip", "-n", name, "-batch", "-", stdin="\n".join(lines) + "\n")
