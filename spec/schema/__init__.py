@@ -3,6 +3,7 @@
 from spec.schema.cluster import (
     CertificatePolicy,
     Cluster,
+    DesignException,
     Exemption,
     Pool,
     Scheduler,
@@ -13,7 +14,7 @@ from spec.schema.cluster import (
 from spec.schema.facility import Facility, Pdu, Rack
 from spec.schema.filesystem import FailureDomain, Filesystem, MetadataServers
 from spec.schema.networks import Bond, BondMode, Fabric, FabricKind, Lossless, Networks, Plane
-from spec.schema.nodes import Capability, Gpus, MachineKind, Nics, NodeGroup, Role
+from spec.schema.nodes import Capability, Gpus, MachineKind, Nics, NodeGroup, Racking, Role
 
 __all__ = [
     "Bond",
@@ -21,6 +22,7 @@ __all__ = [
     "Capability",
     "CertificatePolicy",
     "Cluster",
+    "DesignException",
     "Exemption",
     "Fabric",
     "FabricKind",
@@ -38,6 +40,7 @@ __all__ = [
     "Plane",
     "Pool",
     "Rack",
+    "Racking",
     "Role",
     "Scheduler",
     "Site",

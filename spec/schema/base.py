@@ -9,7 +9,7 @@ from pydantic_core import core_schema
 class Declared(BaseModel):
     """A part of a cluster spec: immutable, and an unknown key in it is an error."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, str_strip_whitespace=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, str_strip_whitespace=True, allow_inf_nan=False)
 
 
 class PortRange(str):
@@ -41,11 +41,15 @@ class PortRange(str):
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
-        text = core_schema.union_schema([core_schema.str_schema(), core_schema.int_schema()])
-        return core_schema.no_info_after_validator_function(
-            lambda value: cls(str(value)),
-            text,
-            serialization=core_schema.plain_serializer_function_ser_schema(str),
+        def read(value: Any) -> PortRange:
+            if isinstance(value, bool) or not isinstance(value, str | int):
+                raise ValueError("write a port range as first-last, for example 50000-51000")
+            return cls(str(value))
+
+        return core_schema.no_info_plain_validator_function(
+            read,
+            json_schema_input_schema=core_schema.union_schema([core_schema.str_schema(), core_schema.int_schema()]),
+            serialization=core_schema.plain_serializer_function_ser_schema(str, return_schema=core_schema.str_schema()),
         )
 
 
@@ -54,6 +58,9 @@ def _dns_label(text: str) -> str:
         raise ValueError("a name neither starts nor ends with a hyphen")
     return text
 
+
+Text: TypeAlias = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$")]
+"""One line of words, without control characters."""
 
 Name: TypeAlias = Annotated[
     str, Field(pattern=r"^[a-z0-9-]+$", min_length=1, max_length=40), AfterValidator(_dns_label)

@@ -7,8 +7,10 @@ from ipaddress import IPv4Network
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
 
 from spec.schema.base import Declared, Name
+from spec.schema.contradictions import contradictions
 from spec.schema.facility import Facility
 from spec.schema.filesystem import Filesystem
 from spec.schema.networks import Networks
@@ -73,6 +75,13 @@ class Exemption(Declared):
     """An instant with its zone, as in 2026-12-24T12:00:00Z."""
 
 
+class DesignException(Declared):
+    """A proof that this design knowingly fails, and why. It is shown as failed, with the reason, wherever it is shown."""
+
+    proof: Annotated[str, Field(pattern=r"^[a-z_]+(\.[a-z_]+)+$", max_length=60)]
+    reason: Annotated[str, Field(min_length=10, max_length=500)]
+
+
 class Cluster(Declared):
     """One cluster."""
 
@@ -89,20 +98,17 @@ class Cluster(Declared):
     """The pin set, a file of that name in policies/pins/."""
     certificate: CertificatePolicy = CertificatePolicy()
     waivers: tuple[Exemption, ...] = ()
+    exceptions: tuple[DesignException, ...] = ()
 
     def groups(self, role: Role) -> Iterator[NodeGroup]:
         """The node groups that have a role, in the spec's order."""
         return (group for group in self.nodes if role in group.roles)
 
     @model_validator(mode="after")
-    def _names_are_unique(self) -> Self:
-        for what, names in (
-            ("node group", [group.name for group in self.nodes]),
-            ("rack", [rack.name for rack in self.facility.racks]),
-            ("pdu", [pdu.name for pdu in self.facility.pdus]),
-            ("waiver", [waiver.id for waiver in self.waivers]),
-        ):
-            twice = sorted({name for name in names if names.count(name) > 1})
-            if twice:
-                raise ValueError(f"{what} {', '.join(twice)} is declared twice; give each a name of its own")
+    def _contradicts_itself_nowhere(self) -> Self:
+        found = contradictions(self)
+        if found:
+            raise PydanticCustomError(
+                "contradiction", "{text}", {"text": "; ".join(str(each) for each in found), "found": found}
+            )
         return self

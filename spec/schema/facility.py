@@ -21,6 +21,7 @@ class Pdu(Declared):
     name: Name
     ups: Name
     kw: Annotated[float, Field(gt=0)] = 20.0
+    """What it can carry all the time, kW: its breaker less the derating that the code of the place asks for."""
 
 
 class Facility(Declared):

@@ -24,10 +24,7 @@ class MetadataServers(Declared):
 
 
 class Filesystem(Declared):
-    """A CephFS filesystem on the storage nodes, mounted by compute nodes.
-
-    `capacity_gib` is what users can store, after copies.
-    """
+    """A CephFS filesystem on the storage nodes, mounted by compute nodes."""
 
     kind: Literal["cephfs"] = "cephfs"
     name: Name = "scratch"
@@ -38,6 +35,7 @@ class Filesystem(Declared):
     metadata_servers: MetadataServers = MetadataServers()
     osds_per_node: Annotated[int, Field(ge=1)] = 1
     osd_gib: Annotated[float, Field(gt=0)]
+    """Size of each disk, GiB, before copies."""
     mtu: Annotated[int, Field(ge=1280, le=9216)] | None = None
     """The MTU that the filesystem is tuned for; by default the storage plane's."""
     checkpoints: Annotated[int, Field(ge=0)] = 3

@@ -52,6 +52,10 @@ class Fabric(Declared):
     uplink_gbps: Gbps | None = None
     oversubscription: Annotated[float, Field(ge=1)] = 1.0
     """The most bandwidth into a leaf over bandwidth out of it that the design may have."""
+    switch_mtu: Mtu = 9216
+    """Largest IP packet that the switches carry."""
+    floor_fraction: Annotated[float, Field(gt=0, le=1)] | None = None
+    """The part of its capacity that the fabric must reach; by default what `spec.plan.thresholds` gives for its kind."""
     lossless: Lossless | None = None
     pkey: Annotated[int, Field(ge=1, le=0x7FFF)] | None = None
     vlan: Annotated[int, Field(ge=1, le=4094)] | None = None
@@ -67,7 +71,10 @@ class Bond(Declared):
 
 
 class Plane(Declared):
-    """A network that every node is on. `switches` is how many switches a node's links are spread over."""
+    """A network that every node is on, on `switches` like switches.
+
+    Each link of a node ends on another switch, as far as there are switches.
+    """
 
     cidr: IPv4Network
     link_gbps: Gbps
@@ -76,7 +83,13 @@ class Plane(Declared):
     bond: Bond = Bond()
     switches: Annotated[int, Field(ge=1)] = 2
     switch_ports: Annotated[int, Field(ge=1)] = 64
-    uplink_gbps: Gbps | None = None
+    """Ports of each switch that nodes can use; those of its uplinks are apart."""
+    switch_mtu: Mtu = 9216
+    """Largest IP packet that the switches carry."""
+    uplink_gbps: Annotated[float, Field(gt=0, le=102_400)] | None = None
+    """All uplinks of one switch together, in one direction; the most that a switch chip of 102.4 Tb/s has."""
+    oversubscription: Annotated[float, Field(ge=1)] = 1.0
+    """The most bandwidth into a switch over bandwidth out of it that the design may have."""
 
 
 class Networks(Declared):

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from spec.schema.base import Declared, Gbps, Name
+from spec.schema.base import Declared, Gbps, Name, Text
 
 
 class Role(StrEnum):
@@ -44,7 +44,7 @@ class Capability(StrEnum):
 class Gpus(Declared):
     """The GPUs of each node of a group."""
 
-    model: Annotated[str, Field(min_length=1)]
+    model: Text
     """The product name that NVML gives, as in `NVIDIA H100 80GB HBM3`."""
     count: Annotated[int, Field(ge=1, le=32)]
     memory_gib: Annotated[int, Field(ge=1)]
@@ -62,6 +62,17 @@ class Nics(Declared):
     management: Annotated[int, Field(ge=1, le=8)] = 1
     management_adapter: Name = "onboard"
     fabric_adapter: Name = "fabric"
+    rdma_devices: tuple[Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,40}$")], ...] = ()
+    """The verbs devices of the rails, in the rails' order, as in `mlx5_0`. None where the machines differ in them."""
+
+
+class Racking(StrEnum):
+    """How a group's nodes are put into its racks."""
+
+    SPREAD = "spread"
+    """Node i stands in rack i mod the number of racks."""
+    FILL = "fill"
+    """One rack after the other, each with an equal share."""
 
 
 class NodeGroup(Declared):
@@ -77,4 +88,12 @@ class NodeGroup(Declared):
     gpus: Gpus | None = None
     nics: Nics = Nics()
     racks: Annotated[tuple[Name, ...], Field(min_length=1)] = ("rack-0",)
-    """Racks that the nodes are spread over: node i stands in rack i mod the number of racks."""
+    racking: Racking = Racking.SPREAD
+    kw: Annotated[float, Field(gt=0, le=200)] | None = None
+    """The most power that one node draws, kW, from its data sheet. Lab machines draw none of their own."""
+
+    def rack(self, index: int) -> str:
+        """Where a node of the group stands."""
+        if self.racking is Racking.FILL:
+            return self.racks[index * len(self.racks) // self.count]
+        return self.racks[index % len(self.racks)]
