@@ -41,7 +41,7 @@ class PairTest(_Result):
 
 
 class SweepPoint(_Result):
-    """One message size: median bandwidths of its repeats in GB/s (10^9 bytes a second), and elements that were wrong."""
+    """One message size: median bandwidths of its repeats in GB/s (10^9 bytes/s), and elements that were wrong."""
 
     bytes: Annotated[int, Field(gt=0)]
     algbw: _Rate

@@ -1,0 +1,202 @@
+"""Go or no-go: whether training may start on a cluster now."""
+
+from collections.abc import Collection, Mapping
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict
+from securesystemslib.signer import Key
+
+from policies.certificate import Certificate, CertificateError, verify
+from policies.exits import Exit
+from policies.fabric import FabricResult
+from policies.verdict import State
+from spec.deployment import CertificateClass
+from spec.plan import ClusterPlan
+from spec.schema import Role
+
+
+class Obstacle(StrEnum):
+    """Why the gate stays shut, as far as the exit code tells it."""
+
+    FAILED = "failed"
+    ERROR = "error"
+    MISSING = "missing"
+    """A node without a certificate, or a fabric without a result."""
+    INVALID = "invalid"
+    """A certificate that is expired, of the wrong class, spec, node or key."""
+
+
+class GateReason(BaseModel):
+    """One thing that keeps the gate shut."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    subject: str
+    """A node's name, or `fabric`, or the cluster's name."""
+    obstacle: Obstacle
+    message: str
+
+
+class GateNode(BaseModel):
+    """One node that training would use, and until when it may."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    node: str
+    certificate_class: CertificateClass
+    expires: AwareDatetime
+    simulated: tuple[str, ...]
+
+
+class GateDecision(BaseModel):
+    """Go, or why not."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    cluster: str
+    wanted: CertificateClass
+    decided: AwareDatetime
+    lasting_until: AwareDatetime
+    """The instant up to which every certificate had to hold."""
+    expected: int
+    """Nodes that training would use."""
+    ready: tuple[GateNode, ...]
+    reasons: tuple[GateReason, ...]
+
+    @property
+    def go(self) -> bool:
+        """Whether training may start: every node is ready, there is one, and nothing speaks against it."""
+        return not self.reasons and 0 < self.expected == len(self.ready)
+
+    @property
+    def exit_code(self) -> Exit:
+        """0 on go. Else what weighs most: nothing known (3), something failed (1), invalid (5), missing (4)."""
+        if self.go:
+            return Exit.PASS
+        obstacles = {reason.obstacle for reason in self.reasons}
+        for obstacle, code in (
+            (Obstacle.ERROR, Exit.ERROR),
+            (Obstacle.FAILED, Exit.FAIL),
+            (Obstacle.INVALID, Exit.INVALID),
+        ):
+            if obstacle in obstacles:
+                return code
+        return Exit.INCOMPLETE
+
+
+def gate(
+    plan: ClusterPlan,
+    envelopes: Mapping[str, bytes],
+    trusted: Collection[Key],
+    wanted: CertificateClass,
+    now: datetime,
+    *,
+    fabric: FabricResult | None,
+    identities: Mapping[str, str] | None = None,
+    lasting: timedelta = timedelta(0),
+    refused: Mapping[str, str] | None = None,
+) -> GateDecision:
+    """The decision. Pure: it verifies every certificate itself, so that none counts which was not verified now.
+
+    Args:
+        envelopes: each node's certificate as issued, by node name. Those of other nodes do not matter.
+        fabric: the last result over the nodes; a cluster whose fabric was not tested together is no-go.
+        identities: where given, each node's identity digest as it is now; a node that is not in it is no-go.
+        lasting: how long the planned run takes; a certificate must outlast it.
+        refused: why nodes were refused when last examined: says more than that a certificate is missing.
+    """
+    until = now + max(lasting, timedelta(0))
+    names = [node.name for node in plan.with_role(Role.COMPUTE)]
+    ready, reasons = [], [] if names else [_no_nodes(plan)]
+    for name in names:
+        held = _node(plan, name, envelopes, trusted, wanted, now, until, identities, refused or {})
+        if isinstance(held, GateReason):
+            reasons.append(held)
+        else:
+            seen = held.terms.seen
+            ready.append(
+                GateNode(
+                    node=name,
+                    certificate_class=held.certificate_class,
+                    expires=held.expires,
+                    simulated=seen.simulated,
+                )
+            )
+    if names:
+        reasons += _fabric(fabric, names, wanted)
+    return GateDecision(
+        cluster=plan.name,
+        wanted=wanted,
+        decided=now,
+        lasting_until=until,
+        expected=len(names),
+        ready=tuple(ready),
+        reasons=tuple(reasons),
+    )
+
+
+def _no_nodes(plan: ClusterPlan) -> GateReason:
+    return GateReason(
+        subject=plan.name, obstacle=Obstacle.ERROR, message="no node has the compute role · training has nowhere to run"
+    )
+
+
+def _node(
+    plan: ClusterPlan,
+    name: str,
+    envelopes: Mapping[str, bytes],
+    trusted: Collection[Key],
+    wanted: CertificateClass,
+    now: datetime,
+    until: datetime,
+    identities: Mapping[str, str] | None,
+    refused: Mapping[str, str],
+) -> Certificate | GateReason:
+    if name in refused:
+        return GateReason(subject=name, obstacle=Obstacle.FAILED, message=refused[name])
+    data = envelopes.get(name)
+    if data is None:
+        message = f"holds no certificate · muster certify {name}"
+        return GateReason(subject=name, obstacle=Obstacle.MISSING, message=message)
+    if identities is not None and name not in identities:
+        message = "its hardware could not be identified now · examine it again"
+        return GateReason(subject=name, obstacle=Obstacle.ERROR, message=message)
+    identity = identities[name] if identities is not None else None
+    try:
+        held = verify(
+            data, trusted, now, node=name, identity=identity, cluster=plan.name, spec=plan.digest, wanted=wanted
+        )
+    except CertificateError as invalid:
+        return GateReason(subject=name, obstacle=Obstacle.INVALID, message=str(invalid))
+    if until >= held.expires:
+        message = (
+            f"its certificate expires at {held.expires:%Y-%m-%d %H:%M:%SZ},"
+            f" before the run ends at {until:%Y-%m-%d %H:%M:%SZ} · muster certify {name}"
+        )
+        return GateReason(subject=name, obstacle=Obstacle.INVALID, message=message)
+    return held
+
+
+def _fabric(fabric: FabricResult | None, names: list[str], wanted: CertificateClass) -> list[GateReason]:
+    if fabric is None:
+        return [_of_fabric(Obstacle.MISSING, "was not tested · muster certify")]
+    found = []
+    absent = [name for name in names if name not in fabric.nodes]
+    if absent:
+        found.append(_of_fabric(Obstacle.MISSING, f"{len(absent)} nodes took no part: {', '.join(absent[:5])}"))
+    if fabric.state is State.ERROR:
+        found.append(_of_fabric(Obstacle.ERROR, f"its tests broke: {fabric.reason or 'no reason was given'}"))
+    elif fabric.state is State.NOT_EVALUATED:
+        found.append(_of_fabric(Obstacle.MISSING, f"was not judged: {fabric.reason or 'no reason was given'}"))
+    elif fabric.state is not State.PASS:
+        faults = fabric.faults or (fabric.reason or "no reason was given",)
+        more = f" and {len(faults) - 3} more" if len(faults) > 3 else ""
+        found.append(_of_fabric(Obstacle.FAILED, f"{'; '.join(faults[:3])}{more}"))
+    if wanted is CertificateClass.PRODUCTION and fabric.simulated:
+        found.append(_of_fabric(Obstacle.INVALID, f"was not real: {', '.join(fabric.simulated)}"))
+    return found
+
+
+def _of_fabric(obstacle: Obstacle, message: str) -> GateReason:
+    return GateReason(subject="fabric", obstacle=obstacle, message=message)
