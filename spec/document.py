@@ -52,8 +52,11 @@ class Document:
         return self.lines.get(path, 1)
 
 
-def read(path: Path) -> Document:
-    """The document in a file. Never raises on what a file may hold, or on there being none: that is a fault."""
+def read(path: Path, top: type[dict[str, Any]] | type[list[Any]] = dict) -> Document:
+    """The document in a file. Never raises on what a file may hold, or on there being none: that is a fault.
+
+    `top` is what the whole must be: a mapping, as cluster specs are, or a list.
+    """
     try:
         with path.open("rb") as file:
             raw = file.read(LARGEST + 1)
@@ -71,10 +74,10 @@ def read(path: Path) -> Document:
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         return _refused("the file is not UTF-8 text", "save it as UTF-8; a spec is text, not an archive", line)
-    return parse(text)
+    return parse(text, top)
 
 
-def parse(text: str) -> Document:
+def parse(text: str, top: type[dict[str, Any]] | type[list[Any]] = dict) -> Document:
     """The document in a text."""
     found = Document()
     try:
@@ -91,8 +94,9 @@ def parse(text: str) -> Document:
         return Document(faults=[refused.fault])
     if found.data is None:
         return _refused("the file is empty", "start from clusters/lab.yaml")
-    if not isinstance(found.data, dict):
-        return _refused("a spec is a mapping of keys to values", "start from clusters/lab.yaml")
+    if not isinstance(found.data, top):
+        what = "a spec is a mapping of keys to values" if top is dict else "this file is a list"
+        return _refused(what, "start from clusters/lab.yaml" if top is dict else "begin each item with a hyphen")
     return found
 
 
@@ -130,7 +134,7 @@ def _build(events: Iterator[Any], found: Document) -> None:
                 raise _RefusedError(line, "a second document", "write one cluster a file")
         elif isinstance(event, yaml.AliasEvent):
             raise _RefusedError(line, f"an alias, *{event.anchor}", "write the value out: a spec has no aliases")
-        elif isinstance(event, yaml.NodeEvent):
+        elif isinstance(event, yaml.ScalarEvent | yaml.CollectionStartEvent):
             if event.tag is not None and event.tag != "!":
                 raise _RefusedError(line, f"a tag, {event.tag}", "write the plain value: a spec has no tags")
             if event.anchor is not None:

@@ -10,23 +10,20 @@ from spec.schema import Capability, Cluster, FabricKind, NodeGroup, Plane
 FIRST_HOST = 11
 """The first node's number in each subnet; those below are for gateways, switches and services."""
 
+INTERFACES = {"management": "mgmt0", "storage": "stor0"}
+"""What a node calls its interface on each plane that is not a rail."""
+
 
 def subnets(cluster: Cluster) -> tuple[Subnet, ...]:
-    """Management, storage and one subnet a rail, all rails of equal size within the fabric's CIDR.
-
-    Raises ValueError where the fabric's CIDR is too small to be split.
-    """
+    """Management, storage and one subnet a rail, all rails of equal size within the fabric's CIDR."""
     fabric = cluster.networks.fabric
-    bits = (fabric.rails - 1).bit_length()
-    if fabric.cidr.prefixlen + bits > 30:
-        raise ValueError(f"{fabric.cidr} cannot be split into {fabric.rails} rails; use a shorter prefix")
-    rails = list(fabric.cidr.subnets(prefixlen_diff=bits))[: fabric.rails]
-    planes = {"management": cluster.networks.management, "storage": cluster.networks.storage}
+    rails = fabric.cidr.subnets(prefixlen_diff=(fabric.rails - 1).bit_length())
     return (
-        *(_plane(name, plane) for name, plane in planes.items()),
+        _subnet("management", cluster.networks.management),
+        _subnet("storage", cluster.networks.storage),
         *(
             Subnet(plane=rail(i), network=network, mtu=fabric.mtu, vlan=fabric.vlan, link_gbps=fabric.link_gbps)
-            for i, network in enumerate(rails)
+            for i, network in zip(range(fabric.rails), rails, strict=False)
         ),
     )
 
@@ -36,54 +33,59 @@ def rail(index: int) -> str:
     return f"rail-{index}"
 
 
-def _plane(name: str, plane: Plane) -> Subnet:
+def _subnet(name: str, plane: Plane) -> Subnet:
     return Subnet(plane=name, network=plane.cidr, mtu=plane.mtu, vlan=plane.vlan, link_gbps=plane.link_gbps)
 
 
 def interfaces(
     cluster: Cluster, group: NodeGroup, name: str, number: int, nets: Sequence[Subnet], able: frozenset[Capability]
 ) -> tuple[Interface, ...]:
-    """A node's interfaces. `number` counts all nodes from 0 and is the same host number in every subnet."""
-    found = []
-    for subnet in nets:
-        short, links, bond = _shape(cluster, group, subnet.plane, able)
-        if short is None:
-            continue
-        found.append(
-            Interface(
-                plane=subnet.plane,
-                name=short,
-                address=_host(subnet.network, number),
-                mac=_mac(cluster.name, name, short),
-                mtu=subnet.mtu,
-                vlan=subnet.vlan if Capability.VLAN in able else None,
-                links=links,
-                bond=bond.mode if bond else None,
-                rdma=subnet.plane.startswith("rail-")
-                and Capability.RDMA in able
-                and cluster.networks.fabric.kind is not FabricKind.TCP,
-            )
-        )
+    """A node's interfaces. `number` counts all nodes from 0 and is the same host number in every subnet.
+
+    Where a subnet has no room for that number the address lies outside it: the proof `addresses.room` says so.
+    """
+    management, storage, *rails = nets
+    networks = cluster.networks
+    found = [
+        _bonded(cluster, name, number, management, networks.management, group.nics.management, able),
+        _bonded(cluster, name, number, storage, networks.storage, group.nics.storage, able),
+    ]
+    verbs = Capability.RDMA in able and networks.fabric.kind is not FabricKind.TCP
+    for index, subnet in enumerate(rails[: group.nics.fabric]):
+        found.append(_interface(cluster, name, number, subnet, f"rail{index}", able, rdma=verbs))
     return tuple(found)
 
 
-def _shape(cluster: Cluster, group: NodeGroup, plane: str, able: frozenset[Capability]):  # type: ignore[no-untyped-def]
-    if plane.startswith("rail-"):
-        index = int(plane.removeprefix("rail-"))
-        return (f"rail{index}", (), None) if index < group.nics.fabric else (None, (), None)
-    short = {"management": "mgmt0", "storage": "stor0"}[plane]
-    declared: Plane = getattr(cluster.networks, plane)
-    count = min(declared.bond.links, getattr(group.nics, plane))
+def _bonded(
+    cluster: Cluster, name: str, number: int, subnet: Subnet, plane: Plane, nics: int, able: frozenset[Capability]
+) -> Interface:
+    """The interface on a plane: a bond of as many links as are declared, wired, and possible."""
+    short = INTERFACES[subnet.plane]
+    count = min(plane.bond.links, nics)
     if count < 2 or Capability.BONDING not in able:
-        return short, (), None
-    return short, tuple(f"{short}p{i}" for i in range(count)), declared.bond
+        return _interface(cluster, name, number, subnet, short, able)
+    links = tuple(f"{short}p{i}" for i in range(count))
+    return _interface(cluster, name, number, subnet, short, able, links=links, bond=plane.bond.mode)
 
 
-def _host(network: IPv4Network, number: int) -> IPv4Interface:
-    offset = FIRST_HOST + number
-    if offset >= network.num_addresses - 1:
-        raise ValueError(f"{network} has no room for node number {number + 1}; use a shorter prefix")
-    return IPv4Interface((int(network.network_address) + offset, network.prefixlen))
+def _interface(
+    cluster: Cluster, name: str, number: int, subnet: Subnet, short: str, able: frozenset[Capability], **shape: object
+) -> Interface:
+    return Interface.model_validate(
+        {
+            "plane": subnet.plane,
+            "name": short,
+            "address": _address(subnet.network, number),
+            "mac": _mac(cluster.name, name, short),
+            "mtu": subnet.mtu,
+            "vlan": subnet.vlan if Capability.VLAN in able else None,
+            **shape,
+        }
+    )
+
+
+def _address(network: IPv4Network, number: int) -> IPv4Interface:
+    return IPv4Interface(((int(network.network_address) + FIRST_HOST + number) % 2**32, network.prefixlen))
 
 
 def _mac(cluster: str, node: str, interface: str) -> str:

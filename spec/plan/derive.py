@@ -6,13 +6,15 @@ import json
 from spec.plan.addresses import interfaces, subnets
 from spec.plan.capabilities import CAPABILITIES
 from spec.plan.job import job_environment
+from spec.plan.lossless import traffic_class
 from spec.plan.model import ClusterPlan, Node
+from spec.plan.placement import placement
 from spec.plan.topology import switches
 from spec.schema import Cluster
 
 
 def derive(cluster: Cluster) -> ClusterPlan:
-    """The plan of a spec. Pure; raises ValueError where a network has no room for what is declared."""
+    """The plan of a spec. Pure. A design that cannot work has a plan too: `spec.proofs` says what is wrong with it."""
     nets = subnets(cluster)
     nodes: list[Node] = []
     for group in cluster.nodes:
@@ -31,7 +33,7 @@ def derive(cluster: Cluster) -> ClusterPlan:
                     memory_gib=group.memory_gib,
                     disk_gib=group.disk_gib,
                     gpus=group.gpus,
-                    rack=group.racks[index % len(group.racks)],
+                    rack=group.rack(index),
                     interfaces=interfaces(cluster, group, name, len(nodes), nets, able),
                 )
             )
@@ -41,6 +43,8 @@ def derive(cluster: Cluster) -> ClusterPlan:
         subnets=nets,
         nodes=tuple(nodes),
         switches=switches(cluster, nodes),
+        lossless=traffic_class(cluster.networks.fabric),
+        placement=placement(cluster, nodes),
         job=job_environment(cluster),
     )
 

@@ -4,7 +4,47 @@ from pydantic import JsonValue
 
 from spec.plan.firewall import firewall
 from spec.plan.model import ClusterPlan, Expectations, Node
-from spec.schema import Role
+from spec.schema import FabricKind, Role, Scheduler
+
+EXPECTED: dict[str, str] = {
+    "node.name": "the node's name",
+    "node.cpus": "CPUs that it has",
+    "node.memory_gib": "memory that it has, GiB",
+    "memory.at_least_gib": "memory that its kernel shows at least, GiB",
+    "network.interfaces": "by interface: its address with prefix length, its MTU and its plane",
+    "network.links": "by interface: address, MTU and state that must be measured",
+    "network.peers": "by plane: the addresses of the nodes that this one must reach, by name",
+    "network.paths": "the same as a list of PLANE/PEER",
+    "network.rails": "interfaces of the fabric's rails",
+    "network.bonds": "by bond: the links that must be up",
+    "rdma.links": "interfaces that carry RDMA",
+    "rdma.link_layer": "link layer of the RDMA ports",
+    "rdma.rate_gbps": "rate of each RDMA port at least, Gb/s",
+    "time.limit_ms": "how far its clock may be off, ms",
+    "time.sources": "addresses of whom its clock follows; none where its own is the cluster's",
+    "ports.open": "ports that it lets in, as in tcp/22",
+    "ports.jobs": "ports of jobs, first-last",
+    "ports.ephemeral": "the same as the kernel writes it, `first last`",
+    "gpu.count": "GPUs that it has",
+    "gpu.model": "their product name",
+    "gpu.memory_gib": "memory of each by its product name, GiB",
+    "gpu.memory_at_least_gib": "memory that the driver shows of each at least, GiB",
+    "gpu.nvlinks": "NVLink links of each",
+    "gpu.nvswitch": "whether NVSwitches join them, so that Fabric Manager must have registered each",
+    "filesystem.mount": "where the parallel filesystem is mounted",
+    "filesystem.free_percent": "room that the filesystem keeps, percent",
+    "filesystem.monitors": "its monitors, all of which must be in quorum",
+    "filesystem.active": "its metadata servers that serve",
+    "filesystem.standby": "its metadata servers that wait, at least",
+    "slurm.node": "the node's name in Slurm",
+}
+"""Every name that expectations may have, and what it means. Not every node has each."""
+
+NVSWITCH_LINKS = 18
+"""NVLinks of a GPU that hangs on NVSwitches: Hopper and Blackwell SXM boards (NVIDIA H100 and DGX B200 datasheets)."""
+
+FEW = 32
+"""A plane with at most so many other nodes is probed whole by each of them."""
 
 
 def expectations(plan: ClusterPlan, node: Node) -> Expectations:
@@ -13,42 +53,69 @@ def expectations(plan: ClusterPlan, node: Node) -> Expectations:
     Lists are sorted, so that equal sets are equal lists.
     """
     spec = plan.spec
+    peers = {each.plane: probed_peers(plan, node, each.plane) for each in node.interfaces}
     found: Expectations = {
         "node.name": node.name,
         "node.cpus": node.cpus,
         "node.memory_gib": node.memory_gib,
+        # Page structures take 1.6 % (64 bytes for each page of 4 KiB) and the kernel itself up to 128 MiB, so that of
+        # 32 modules of memory one that is missing is still seen.
+        "memory.at_least_gib": round(node.memory_gib * 0.97 - 0.125, 3),
         "network.interfaces": {
             each.name: {"address": str(each.address), "mtu": each.mtu, "plane": each.plane} for each in node.interfaces
         },
-        "network.peers": {
-            each.plane: {
-                peer.name: str(peer.address(each.plane))
-                for peer in plan.nodes
-                if peer.name != node.name and peer.interface(each.plane)
-            }
-            for each in node.interfaces
+        "network.links": {
+            each.name: {"address": str(each.address), "mtu": each.mtu, "state": "up"} for each in node.interfaces
         },
+        "network.peers": {plane: dict(found) for plane, found in peers.items()},
+        "network.paths": [f"{plane}/{name}" for plane, found in sorted(peers.items()) for name in sorted(found)],
         "network.rails": [each.name for each in node.interfaces if each.plane.startswith("rail-")],
         "network.bonds": {each.name: list(each.links) for each in node.interfaces if each.links},
         "rdma.links": [each.name for each in node.interfaces if each.rdma],
+        "rdma.link_layer": "InfiniBand" if plan.fabric_kind is FabricKind.INFINIBAND else "Ethernet",
+        "rdma.rate_gbps": spec.networks.fabric.link_gbps,
         "time.limit_ms": spec.site.time.limit_ms,
         "time.sources": time_sources(plan, node),
         "ports.open": [*sorted({f"{rule.protocol}/{each}" for rule in firewall(plan, node) for each in rule.ports})],
         "ports.jobs": str(spec.networks.fabric.job_ports),
+        "ports.ephemeral": str(spec.networks.fabric.job_ports).replace("-", " "),
     }
     if node.gpus:
         found["gpu.count"] = node.gpus.count
         found["gpu.model"] = node.gpus.model
         found["gpu.memory_gib"] = node.gpus.memory_gib
+        # Boards with GDDR memory give a sixteenth of it up for error correction; HBM boards show 99 %.
+        found["gpu.memory_at_least_gib"] = round(node.gpus.memory_gib * 0.93, 2)
         found["gpu.nvlinks"] = node.gpus.nvlinks
+        found["gpu.nvswitch"] = node.gpus.nvlinks >= NVSWITCH_LINKS
     if node.has(Role.COMPUTE):
         found["filesystem.mount"] = spec.filesystem.mount
         found["filesystem.free_percent"] = spec.filesystem.free_percent
+        if spec.pool.scheduler is Scheduler.SLURM:
+            found["slurm.node"] = node.name
     if node.has(Role.STORAGE):
         found["filesystem.monitors"] = spec.filesystem.monitors
         found["filesystem.standby"] = spec.filesystem.metadata_servers.standby
         found["filesystem.active"] = spec.filesystem.metadata_servers.active
     return found
+
+
+def probed_peers(plan: ClusterPlan, node: Node, plane: str) -> dict[str, str]:
+    """Addresses of the nodes that one tries to reach on a plane, by name.
+
+    All of them where they are few. On a larger plane those whose distance in the plane's order is a power of two, to
+    either side: then each node is tried by as many others as it tries, any two are joined by few hops, and a cut
+    anywhere between two halves of the plane is crossed. Together with control and storage nodes, which all need.
+    """
+    everyone = plan.addresses[plane]
+    names = list(everyone)
+    if len(names) - 1 <= FEW:
+        return {name: address for name, address in everyone.items() if name != node.name}
+    here = names.index(node.name)
+    steps = [1 << power for power in range((len(names) - 1).bit_length())]
+    near = {names[(here + sign * step) % len(names)] for step in steps for sign in (1, -1)}
+    served = {each.name for role in (Role.CONTROL, Role.STORAGE) for each in plan.with_role(role)}
+    return {name: everyone[name] for name in sorted((near | served) - {node.name}) if name in everyone}
 
 
 def time_server(plan: ClusterPlan) -> Node:

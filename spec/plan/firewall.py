@@ -8,9 +8,9 @@ SSH = PortRange("22")
 NTP = PortRange("123")
 SLURMCTLD = PortRange("6817")
 SLURMD = PortRange("6818")
-CEPH_MONITOR = (PortRange("3300"), PortRange("6789"))
+CEPH_MONITOR = PortRange("3300")
 CEPH_DAEMONS = PortRange("6800-7300")
-"""Monitors' two protocols, and the range of OSDs, managers and metadata servers (docs.ceph.com, network config)."""
+"""Monitors' second protocol, and the range of OSDs, managers and metadata servers (docs.ceph.com, network config)."""
 
 
 def firewall(plan: ClusterPlan, node: Node) -> tuple[FirewallRule, ...]:
@@ -45,7 +45,7 @@ def firewall(plan: ClusterPlan, node: Node) -> tuple[FirewallRule, ...]:
             FirewallRule(
                 purpose="ceph",
                 protocol="tcp",
-                ports=(*CEPH_MONITOR, CEPH_DAEMONS),
+                ports=(CEPH_MONITOR, CEPH_DAEMONS),
                 interface="stor0",
                 sources=(storage,),
             )
@@ -53,6 +53,16 @@ def firewall(plan: ClusterPlan, node: Node) -> tuple[FirewallRule, ...]:
     if node.has(Role.COMPUTE) and plan.spec.pool.scheduler is Scheduler.SLURM:
         rules.append(
             FirewallRule(purpose="slurmd", protocol="tcp", ports=(SLURMD,), interface="mgmt0", sources=(management,))
+        )
+    if (node.has(Role.CONTROL) or node.has(Role.COMPUTE)) and plan.spec.pool.scheduler is Scheduler.SLURM:
+        rules.append(
+            FirewallRule(
+                purpose="srun",
+                protocol="tcp",
+                ports=(plan.spec.pool.srun_ports,),
+                interface="mgmt0",
+                sources=(management,),
+            )
         )
     jobs = plan.spec.networks.fabric.job_ports
     for interface in node.interfaces:

@@ -33,9 +33,12 @@ def cluster_variables(plan: ClusterPlan) -> dict[str, Any]:
             node.name: {each.plane: str(each.address.ip) for each in node.interfaces} for node in plan.nodes
         },
         "muster_fabric": spec.networks.fabric.model_dump(mode="json"),
+        "muster_lossless": plan.lossless.model_dump(mode="json") if plan.lossless else None,
         "muster_storage_network": str(plan.subnet("storage").network),
         "muster_management_network": str(plan.subnet("management").network),
         "muster_filesystem": spec.filesystem.model_dump(mode="json"),
+        "muster_monitors": list(plan.placement.monitors),
+        "muster_metadata_servers": list(plan.placement.metadata_servers),
         "muster_pool": spec.pool.model_dump(mode="json"),
         "muster_job_environment": plan.job.variables,
         "muster_time_server": time_server(plan).name,
@@ -56,5 +59,6 @@ def host_variables(plan: ClusterPlan, node: Node) -> dict[str, Any]:
         "muster_cpus": node.cpus,
         "muster_memory_gib": node.memory_gib,
         "muster_rack": node.rack,
+        "muster_pdus": [*next((rack.pdus for rack in plan.spec.facility.racks if rack.name == node.rack), ())],
         "muster_time_sources_of_host": time_sources(plan, node),
     }

@@ -3,6 +3,7 @@
 A plan is data. Nothing in it is chosen twice: a number that two rooms need is here once.
 """
 
+from functools import cached_property
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 from typing import Literal, TypeAlias
 
@@ -92,12 +93,62 @@ class Leaf(Derived):
     downlink_gbps: float
     uplink_gbps: float
 
+    @property
+    def oversubscription(self) -> float:
+        """Bandwidth into the leaf over bandwidth out of it; infinite where there is none out of it."""
+        return self.downlink_gbps / self.uplink_gbps if self.uplink_gbps else float("inf")
+
 
 class Switches(Derived):
     """The fabric's switches."""
 
     leaves: tuple[Leaf, ...]
     spines: tuple[str, ...]
+    blocks: int
+    """How many leaves each rail has."""
+
+    @property
+    def oversubscription(self) -> float:
+        """That of the worst leaf; 0 where each rail is one leaf, which nothing has to leave."""
+        if self.blocks == 1 and not any(leaf.uplinks for leaf in self.leaves):
+            return 0.0
+        return max((leaf.oversubscription for leaf in self.leaves if leaf.nodes), default=0.0)
+
+
+class TrafficClass(Derived):
+    """The fabric's lossless class, in the terms of everyone who must agree on it."""
+
+    dscp: int
+    priority: int
+    """The priority that hosts and switches keep lossless (PFC)."""
+    switch_priority: int
+    """The priority that a device which trusts DSCP gives to it by default."""
+    nccl_tc: int
+    """NCCL_IB_TC: the whole TOS byte."""
+    pfc: tuple[int, ...]
+    """PFC on or off, priority 0 to 7."""
+
+
+class Placement(Derived):
+    """Names of the nodes that run the filesystem's monitors and metadata servers, each in order of preference."""
+
+    monitors: tuple[str, ...]
+    metadata_servers: tuple[str, ...]
+
+
+class Floor(Derived):
+    """The least that a measurement must reach. Bandwidths in GB/s, 10^9 bytes a second."""
+
+    gigabytes: float
+    capacity_gigabytes: float
+    fraction: float
+    source: str
+    """Where it comes from, for people: `82 % of 8 rails × 400 Gb/s = 328 GB/s`."""
+
+    @property
+    def gbps(self) -> float:
+        """The same in Gb/s, 10^9 bits a second."""
+        return self.gigabytes * 8
 
 
 class FirewallRule(Derived):
@@ -119,6 +170,8 @@ class JobEnvironment(Derived):
 
     variables: dict[str, str]
     sources: dict[str, str]
+    unset: dict[str, str] = {}
+    """Variables that are left alone on purpose, and why."""
 
 
 class ClusterPlan(Derived):
@@ -130,6 +183,8 @@ class ClusterPlan(Derived):
     subnets: tuple[Subnet, ...]
     nodes: tuple[Node, ...]
     switches: Switches
+    lossless: TrafficClass | None
+    placement: Placement
     job: JobEnvironment
 
     @property
@@ -149,15 +204,31 @@ class ClusterPlan(Derived):
 
     def node(self, name: str) -> Node:
         """The node of a name. Raises LookupError, with the names there are, where there is none."""
-        for node in self.nodes:
-            if node.name == name:
-                return node
+        if found := self._by_name.get(name):
+            return found
         known = ", ".join(each.name for each in self.nodes[:8])
         raise LookupError(f"no node {name!r} in {self.name}: its nodes are {known}")
 
     def with_role(self, role: Role) -> tuple[Node, ...]:
         """The nodes that have a role, in the plan's order."""
-        return tuple(node for node in self.nodes if node.has(role))
+        return self._by_role[role]
+
+    @cached_property
+    def addresses(self) -> dict[PlaneName, dict[str, str]]:
+        """The address of every node on every plane, by plane and node name."""
+        found: dict[PlaneName, dict[str, str]] = {subnet.plane: {} for subnet in self.subnets}
+        for node in self.nodes:
+            for each in node.interfaces:
+                found[each.plane][node.name] = str(each.address.ip)
+        return found
+
+    @cached_property
+    def _by_name(self) -> dict[str, Node]:
+        return {node.name: node for node in self.nodes}
+
+    @cached_property
+    def _by_role(self) -> dict[Role, tuple[Node, ...]]:
+        return {role: tuple(node for node in self.nodes if node.has(role)) for role in Role}
 
     def subnet(self, plane: PlaneName) -> Subnet:
         """The subnet of a plane. Raises LookupError where there is none."""

@@ -37,4 +37,4 @@ def switches(cluster: Cluster, nodes: Sequence[Node]) -> Switches:
                 uplink_gbps=len(ends) * (fabric.uplink_gbps or fabric.link_gbps),
             )
         )
-    return Switches(leaves=tuple(leaves), spines=spines)
+    return Switches(leaves=tuple(leaves), spines=spines, blocks=blocks)

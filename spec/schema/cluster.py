@@ -9,7 +9,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from spec.schema.base import Declared, Name
+from spec.schema.base import Declared, Name, PortRange
 from spec.schema.contradictions import contradictions
 from spec.schema.facility import Facility
 from spec.schema.filesystem import Filesystem
@@ -54,6 +54,8 @@ class Pool(Declared):
 
     scheduler: Scheduler = Scheduler.SLURM
     queue: Name = "train"
+    srun_ports: PortRange = PortRange("60001-61000")
+    """TCP ports on which Slurm's srun and salloc listen for their job's nodes: none of the jobs' own."""
 
 
 class CertificatePolicy(Declared):
@@ -76,7 +78,7 @@ class Exemption(Declared):
 
 
 class DesignException(Declared):
-    """A proof that this design knowingly fails, and why. It is shown as failed, with the reason, wherever it is shown."""
+    """A proof that this design knowingly fails, and why: shown as failed, with the reason, wherever proofs are shown."""
 
     proof: Annotated[str, Field(pattern=r"^[a-z_]+(\.[a-z_]+)+$", max_length=60)]
     reason: Annotated[str, Field(min_length=10, max_length=500)]

@@ -79,9 +79,7 @@ def _twice(field: str, what: str, names: Iterable[str], key: str = "name") -> It
         seen.add(name)
 
 
-def _undeclared(
-    field: str, what: str, used: Iterable[str], declared: set[str], where: str
-) -> Iterator[Contradiction]:
+def _undeclared(field: str, what: str, used: Iterable[str], declared: set[str], where: str) -> Iterator[Contradiction]:
     for i, name in enumerate(used):
         if name not in declared:
             known = ", ".join(sorted(declared)[:12]) + (", …" if len(declared) > 12 else "")

@@ -55,7 +55,7 @@ class Fabric(Declared):
     switch_mtu: Mtu = 9216
     """Largest IP packet that the switches carry."""
     floor_fraction: Annotated[float, Field(gt=0, le=1)] | None = None
-    """The part of its capacity that the fabric must reach; by default what `spec.plan.thresholds` gives for its kind."""
+    """The part of its capacity that the fabric must reach; by default `spec.plan.thresholds` gives it by kind."""
     lossless: Lossless | None = None
     pkey: Annotated[int, Field(ge=1, le=0x7FFF)] | None = None
     vlan: Annotated[int, Field(ge=1, le=4094)] | None = None
