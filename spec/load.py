@@ -93,7 +93,9 @@ def examine(path: Path) -> Loaded:
 
 
 def _errors(path: Path, document: Document, invalid: ValidationError) -> Iterator[SpecError]:
-    for error in invalid.errors(include_url=False):
+    found = invalid.errors(include_url=False)
+    meant = {near(tuple(error["loc"])) for error in found if error["type"] == "extra_forbidden"}
+    for error in found:
         if error["type"] == "contradiction":
             for each in error["ctx"]["found"]:
                 yield SpecError(path, document.line(unwritten(each.field)), each.field, each.what, each.advice)
@@ -101,6 +103,8 @@ def _errors(path: Path, document: Document, invalid: ValidationError) -> Iterato
         if error["type"] == "too_short" and error["input"]:
             continue  # its items are not valid, which has been said
         where = tuple(error["loc"])
+        if error["type"] == "missing" and where in meant:
+            continue  # it is there, misspelt
         what, advice = _words(error, where)
         yield SpecError(path, document.line(where), written(where), what, advice)
 
@@ -139,39 +143,44 @@ def _shown(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:57]}…"
 
 
+def near(where: Path_) -> Path_ | None:
+    """The field that was meant by an unknown key, if one is spelt much like it."""
+    known = part(where[:-1]).get("properties", {})
+    found = difflib.get_close_matches(str(where[-1]), known, n=1, cutoff=0.6)
+    return (*where[:-1], found[0]) if found else None
+
+
 def _unknown(where: Path_) -> tuple[str, str]:
-    known = list(_part(where[:-1]).get("properties", {}))
-    near = difflib.get_close_matches(str(where[-1]), known, n=1, cutoff=0.6)
-    keys = f"the keys here are {', '.join(known)}" if known else "nothing is expected here"
-    return "no such key", f"did you mean {near[0]}? {keys}" if near else keys
+    meant = near(where)
+    keys = f"the keys here are {', '.join(part(where[:-1]).get('properties', {}))}"
+    return "no such key", f"did you mean {meant[-1]}? {keys}" if meant else keys
 
 
 def _type(where: Path_) -> str:
     """What a field takes, in a few words, from the schema."""
-    part = _part(where)
-    if "enum" in part:
-        return "one of " + ", ".join(map(str, part["enum"]))
-    if "const" in part:
-        return str(part["const"])
-    if "properties" in part:
-        return "a group of keys: " + ", ".join(part.get("required", part["properties"]))
+    takes = part(where)
+    if "enum" in takes:
+        return "one of " + ", ".join(map(str, takes["enum"]))
+    if "const" in takes:
+        return str(takes["const"])
+    if "properties" in takes:
+        return "a group of keys: " + ", ".join(takes.get("required", takes["properties"]))
     words = {"integer": "a whole number", "number": "a number", "array": "a list", "boolean": "true or false"}
     formats = {"ipv4network": "a network, as in 10.0.0.0/16", "duration": "a duration, as in P7D"}
-    word = formats.get(part.get("format", ""), words.get(part.get("type", ""), "text"))
+    word = formats.get(takes.get("format", ""), words.get(takes.get("type", ""), "text"))
     bounds = {"minimum": "from", "exclusiveMinimum": "above", "maximum": "to", "exclusiveMaximum": "below"}
-    return " ".join([word, *(f"{name} {part[bound]}" for bound, name in bounds.items() if bound in part)])
+    return " ".join([word, *(f"{name} {takes[bound]}" for bound, name in bounds.items() if bound in takes)])
 
 
-def _part(where: Path_) -> Mapping[str, Any]:
-    """The part of the schema that describes a field."""
+def part(where: Path_) -> Mapping[str, Any]:
+    """The part of the schema that describes a field; empty where there is no such field."""
     whole = schema()
-    part: Mapping[str, Any] = whole
+    found: Mapping[str, Any] = whole
     for step in (*where, None):
-        if "anyOf" in part:
-            part = next(each for each in part["anyOf"] if each.get("type") != "null")
-        while "$ref" in part:
-            part = whole["$defs"][part["$ref"].rpartition("/")[2]]
-        if step is None:
-            return part
-        part = part.get("items", {}) if isinstance(step, int) else part.get("properties", {}).get(step, {})
-    return part
+        if "anyOf" in found:
+            found = next(each for each in found["anyOf"] if each.get("type") != "null")
+        while "$ref" in found:
+            found = whole["$defs"][found["$ref"].rpartition("/")[2]]
+        if step is not None:
+            found = found.get("items", {}) if isinstance(step, int) else found.get("properties", {}).get(step, {})
+    return found

@@ -9,8 +9,12 @@ NTP = PortRange("123")
 SLURMCTLD = PortRange("6817")
 SLURMD = PortRange("6818")
 CEPH_MONITOR = PortRange("3300")
-CEPH_DAEMONS = PortRange("6800-7300")
-"""Monitors' second protocol, and the range of OSDs, managers and metadata servers (docs.ceph.com, network config)."""
+CEPH_DAEMONS = PortRange("6830-7300")
+"""Monitors' second protocol, and the range of OSDs, managers and metadata servers (docs.ceph.com, network config).
+
+Ceph's own range starts at 6800 and so takes Slurm's ports on a node that is both: the ceph role sets
+`ms_bind_port_min` and `ms_bind_port_max` to this one.
+"""
 
 
 def firewall(plan: ClusterPlan, node: Node) -> tuple[FirewallRule, ...]:

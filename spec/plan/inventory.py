@@ -3,7 +3,7 @@
 from typing import Any
 
 from spec.plan.expectations import time_server, time_sources
-from spec.plan.firewall import firewall
+from spec.plan.firewall import CEPH_DAEMONS, firewall
 from spec.plan.model import ClusterPlan, Node
 from spec.schema import Role
 
@@ -39,6 +39,7 @@ def cluster_variables(plan: ClusterPlan) -> dict[str, Any]:
         "muster_filesystem": spec.filesystem.model_dump(mode="json"),
         "muster_monitors": list(plan.placement.monitors),
         "muster_metadata_servers": list(plan.placement.metadata_servers),
+        "muster_ceph_ports": {"first": CEPH_DAEMONS.first, "last": CEPH_DAEMONS.last},
         "muster_pool": spec.pool.model_dump(mode="json"),
         "muster_job_environment": plan.job.variables,
         "muster_time_server": time_server(plan).name,

@@ -78,7 +78,7 @@ class Exemption(Declared):
 
 
 class DesignException(Declared):
-    """A proof that this design knowingly fails, and why: shown as failed, with the reason, wherever proofs are shown."""
+    """A proof that this design knowingly fails, and why. It is shown as failed, with the reason."""
 
     proof: Annotated[str, Field(pattern=r"^[a-z_]+(\.[a-z_]+)+$", max_length=60)]
     reason: Annotated[str, Field(min_length=10, max_length=500)]

@@ -17,6 +17,10 @@ class Contradiction:
     field: str
     what: str
     advice: str
+    against: str
+    """The field that it contradicts."""
+    instead: str | list[str]
+    """A value without the contradiction: not what the author meant, but enough to look at the rest of the spec."""
 
     def __str__(self) -> str:
         return f"{self.field}: {self.what}; {self.advice}"
@@ -35,6 +39,8 @@ def _networks(cluster: Cluster) -> Iterator[Contradiction]:
             "networks.fabric.cidr",
             f"{fabric.cidr} cannot be split into {fabric.rails} rails",
             f"use a prefix of /{30 - bits} or shorter",
+            "networks.fabric.rails",
+            "10.0.0.0/8",
         )
 
 
@@ -44,13 +50,18 @@ def _nodes(cluster: Cluster) -> Iterator[Contradiction]:
     for i, group in enumerate(cluster.nodes):
         yield from _undeclared(f"nodes[{i}].racks", "rack", group.racks, racks, "facility.racks")
         if len(set(group.roles)) < len(group.roles):
-            yield Contradiction(f"nodes[{i}].roles", "a role is given twice", "give each role once")
+            roles = list(dict.fromkeys(group.roles))
+            yield Contradiction(
+                f"nodes[{i}].roles", "a role is given twice", "give each role once", f"nodes[{i}].roles", [*roles]
+            )
         devices = group.nics.rdma_devices
         if devices and len(devices) != group.nics.fabric:
             yield Contradiction(
                 f"nodes[{i}].nics.rdma_devices",
                 f"{len(devices)} devices, but {group.nics.fabric} fabric NICs",
                 "name one device for each NIC, or none",
+                f"nodes[{i}].nics.fabric",
+                [],
             )
 
 
@@ -75,7 +86,8 @@ def _twice(field: str, what: str, names: Iterable[str], key: str = "name") -> It
     seen: set[str] = set()
     for i, name in enumerate(names):
         if name in seen:
-            yield Contradiction(f"{field}[{i}].{key}", f"{what} {name} is declared twice", f"give each {what} its own")
+            where, words = f"{field}[{i}].{key}", f"{what} {name} is declared twice"
+            yield Contradiction(where, words, f"give each {what} its own", where, f"{what.replace(' ', '-')}-{i}-again")
         seen.add(name)
 
 
@@ -83,4 +95,6 @@ def _undeclared(field: str, what: str, used: Iterable[str], declared: set[str], 
     for i, name in enumerate(used):
         if name not in declared:
             known = ", ".join(sorted(declared)[:12]) + (", …" if len(declared) > 12 else "")
-            yield Contradiction(f"{field}[{i}]", f"no {what} {name!r}", f"{where} declares {known}")
+            yield Contradiction(
+                f"{field}[{i}]", f"no {what} {name!r}", f"{where} declares {known}", where, min(declared)
+            )
