@@ -106,6 +106,10 @@ class FaultKind(StrEnum):
     INCONCLUSIVE = "inconclusive"
 
 
+BETWEEN = frozenset({FaultKind.PATH, FaultKind.LEAF})
+"""Faults that lie between nodes: of those that a leaf cuts off, the finding names each that is kept out."""
+
+
 class Finding(_Result):
     """Where a fault is."""
 
@@ -115,6 +119,11 @@ class Finding(_Result):
     nodes: tuple[str, ...] = ()
     """The nodes in question; none means that it may be any."""
     evidence: _Text
+
+    @property
+    def named(self) -> str:
+        """The subject, and that it is only suspected where it is."""
+        return f"inconclusive: {self.subject}" if self.kind is FaultKind.INCONCLUSIVE else self.subject
 
 
 class FabricResult(_Result):
@@ -142,8 +151,9 @@ class FabricResult(_Result):
 
     @property
     def faults(self) -> tuple[str, ...]:
-        """Everything in the numbers and findings that speaks against a pass."""
-        found = [] if self.sweeps else ["no collective was run"]
+        """Everything in the findings and numbers that speaks against a pass."""
+        found = [finding.named for finding in self.findings]
+        found += [] if self.sweeps else ["no collective was run"]
         found += [
             f"rail {pair.rail} {pair.a} – {pair.b}: "
             + (pair.reason or "not measured" if pair.gbps is None else f"{pair.gbps:.3g} Gb/s")
@@ -152,23 +162,25 @@ class FabricResult(_Result):
             if not pair.ok
         ]
         found += [f"{sweep.op}: {fault}" for sweep in self.sweeps for fault in sweep.faults]
-        found += [f"{finding.kind.value} {finding.subject}" for finding in self.findings]
         return tuple(found)
 
     def against(self, node: str) -> tuple[str, ...]:
         """Why a node must not be certified after this run; empty where it may.
 
-        A fault on a path keeps the gate shut, but not the nodes at its ends. A fault that was not traced keeps out
-        every node that it may be.
+        A node needs a good collective that it took part in, and no bad one. A fault on a path keeps the gate shut, but
+        not the nodes at its ends. A fault that was not traced keeps out every node that it may be.
         """
         if node not in self.nodes:
             return ("took no part in the fabric's tests",)
         if self.state is State.PASS:
             return ()
-        if self.state is not State.FAIL or not self.findings:
-            return (f"the fabric's tests ended as {self.state.value}: {self.reason or 'no fault was traced'}",)
-        return tuple(
+        if self.state is not State.FAIL:
+            return (f"the fabric's tests ended as {self.state.value}: {self.reason or 'no reason was given'}",)
+        found = [
             f"fabric, {finding.kind.value} {finding.subject}: {finding.evidence}"
             for finding in self.findings
-            if finding.kind is not FaultKind.PATH and (not finding.nodes or node in finding.nodes)
-        )
+            if node in finding.nodes or (not finding.nodes and finding.kind not in BETWEEN)
+        ]
+        mine = [sweep for sweep in self.sweeps if node in sweep.nodes]
+        found += [f"{sweep.op}: {fault}" for sweep in mine for fault in sweep.faults]
+        return tuple(found) if found or mine else ("no collective was run with it",)

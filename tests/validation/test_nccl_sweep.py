@@ -1,6 +1,7 @@
 """A sweep is judged whole or not at all, and by the published formulas."""
 
 import json
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -120,3 +121,22 @@ def test_the_plateau_ignores_small_messages_and_one_size_is_none():
     points = [(8, 0.001), (1 << 20, 5.0), (1 << 30, 9.0), (1 << 31, 10.0), (1 << 32, 11.0)]
     assert plateau(points, 1 << 30) == 10.0
     assert plateau(points, 1 << 32) is None
+
+
+def test_a_real_run_over_gloo_between_two_lab_nodes_is_read_whole():
+    recorded = Path(__file__).parent / "recorded"
+    said = [
+        Stream(node=f"gpu-{rank}", rank=rank, output=(recorded / f"nccl-job-rank{rank}.jsonl").read_text())
+        for rank in (0, 1)
+    ]
+    ops = ("all_reduce", "all_gather", "broadcast")
+    sizes = (65536, 1048576, 4194304, 8388608, 16777216)
+    floors = dict.fromkeys(ops, 0.05)
+    found = sweeps(asked(ops=ops, sizes=sizes, floors=floors), said)
+    assert [sweep.op for sweep in found] == list(ops)
+    for sweep in found:
+        assert sweep.faults == ()
+        assert sweep.backend == "gloo"
+        assert len(sweep.points) == 5
+    # 16 MiB in 41.1 ms, the median of three; two ranks, so busbw is algbw
+    assert found[0].points[-1].busbw == pytest.approx(16777216 / 0.04109754800003884 / 1e9)

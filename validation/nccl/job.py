@@ -1,9 +1,9 @@
 """The job itself: what each rank runs on its node. Needs Python 3.11 and torch, nothing of Muster.
 
-Rank, world size and rendezvous come from the environment as torchrun sets them; the work comes as one JSON object on
-standard input: {"ops": [...], "sizes": [...], "repeats": n, "calls": n, "limit_s": s}. Each rank prints JSON lines:
-a `start` record, on rank 0 a `point` record for each operation, size and repeat, and last an `end` record, without
-which the run did not finish. Times are those of the slowest rank.
+Rank, world size and rendezvous come from the environment as torchrun sets them; the work is one JSON object in the
+variable MUSTER_WORK: {"ops": [...], "sizes": [...], "repeats": n, "calls": n, "limit_s": s}. Each rank prints JSON
+lines: a `start` record, on rank 0 a `point` record for each operation, size and repeat, and last an `end` record,
+without which the run did not finish. Times are those of the slowest rank.
 
 Results are exact: buffers hold small integers whose sums float32 represents (below 2^24), so that the order of
 additions cannot matter, and every element is compared with the closed form.
@@ -121,8 +121,8 @@ def measure(op: str, size: int, calls: int, repeats: int, device: torch.device) 
 
 
 def main() -> int:
-    """Runs the work on standard input. Exit status 0 only if every rank got to the end."""
-    work = json.loads(sys.stdin.read(65536))
+    """Runs the work that the environment names. Exit status 0 only if every rank got to the end."""
+    work = json.loads(os.environ["MUSTER_WORK"])
     unknown = set(work["ops"]) - set(OPS)
     if unknown:
         sys.stderr.write(f"unknown operations: {', '.join(sorted(unknown))}; there are {', '.join(OPS)}\n")
@@ -140,7 +140,6 @@ def main() -> int:
         "start",
         rank=rank,
         ranks=dist.get_world_size(),
-        node=os.environ.get("MUSTER_NODE", ""),
         backend=backend,
         device=device.type,
         torch=torch.__version__,

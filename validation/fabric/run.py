@@ -1,0 +1,107 @@
+"""One run of the fabric's tests: pairs on each rail, the faults that they show, then the NCCL job over who is left."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+
+from policies.fabric import FabricResult, Finding, PairTest
+from policies.measurement import Examination, Outcome
+from policies.verdict import State
+from spec.deployment import Deployment
+from spec.plan import ClusterPlan, Node
+from spec.schema import FabricKind
+from validation.fabric.localise import Held, localise, over_rails
+from validation.fabric.pairs import measure_pair
+from validation.nccl.launch import backend_of, run_job
+from validation.transport import Transport
+
+
+async def examine_fabric(
+    transport: Transport,
+    plan: ClusterPlan,
+    deployment: Deployment,
+    examinations: Mapping[str, Examination],
+    nodes: Sequence[Node],
+    say: Callable[[str], None],
+) -> FabricResult:
+    """Tests the fabric between nodes. With fewer than two there is nothing between them: `not_evaluated`.
+
+    Args: `examinations` of the node suite say whose ports are down; `nodes` are those that can be reached.
+    """
+    started = datetime.now(UTC)
+    backend = backend_of(deployment)
+    pairs: list[PairTest] = []
+    findings: tuple[Finding, ...] = ()
+    rails = plan.spec.networks.fabric.rails
+    if len(nodes) > 1:
+        for rail in range(rails):
+            say(f"fabric: pairs on rail {rail} of {rails}")
+            down = frozenset(node.name for node in nodes if port_down(node, rail, examinations.get(node.name)))
+            findings += await _rail(transport, plan, nodes, rail, down, pairs)
+        findings = over_rails(findings, rails)
+    kept_out = {name for finding in findings for name in finding.nodes}
+    able = [node for node in nodes if node.name not in kept_out]
+    if len(able) > 1:
+        say(f"fabric: collectives over {len(able)} nodes ({backend})")
+    sweeps = await run_job(transport, plan, able, backend)
+    result = FabricResult(
+        started=started,
+        finished=datetime.now(UTC),
+        nodes=tuple(node.name for node in nodes),
+        pairs=tuple(pairs),
+        sweeps=sweeps,
+        findings=findings,
+        simulated=stand_ins(plan, backend),
+        state=State.NOT_EVALUATED,
+        reason="fewer than two nodes could be tested" if len(nodes) < 2 else "",
+    )
+    if len(nodes) < 2:
+        return result
+    state = State.FAIL if result.faults else State.PASS
+    return FabricResult.model_validate({**dict(result), "state": state, "reason": "; ".join(result.faults)[:2000]})
+
+
+async def _rail(
+    transport: Transport,
+    plan: ClusterPlan,
+    nodes: Sequence[Node],
+    rail: int,
+    down: frozenset[str],
+    pairs: list[PairTest],
+) -> tuple[Finding, ...]:
+    """Searches one rail; adds every test to `pairs`."""
+    names = {node.name: node for node in nodes}
+    leaves = {
+        leaf.name: [name for name in leaf.nodes if name in names] for leaf in plan.switches.leaves if leaf.rail == rail
+    }
+    search = localise(rail, leaves, down)
+    held: Held | None = None
+    while True:
+        try:
+            asked = next(search) if held is None else search.send(held)
+        except StopIteration as end:
+            found: tuple[Finding, ...] = end.value
+            return found
+        done = await asyncio.gather(*(measure_pair(transport, plan, names[a], names[b], rail) for a, b in asked))
+        pairs.extend(done)
+        held = {(test.a, test.b): test.ok for test in done}
+
+
+def port_down(node: Node, rail: int, examination: Examination | None) -> bool:
+    """Whether the node itself says that its port on a rail is down. What it does not say is not known to be down."""
+    port = node.interface(f"rail-{rail}")
+    measured = examination.measured("network.interfaces") if examination else None
+    if port is None or measured is None or measured.outcome is not Outcome.MEASURED:
+        return False
+    state = measured.value.get(port.name) if isinstance(measured.value, dict) else None
+    return isinstance(state, dict) and state.get("state") != "up"
+
+
+def stand_ins(plan: ClusterPlan, backend: str) -> tuple[str, ...]:
+    """What of the fabric's tests is not what a production cluster runs, in words."""
+    found = []
+    if backend == "gloo":
+        found.append("gloo on CPUs stands in for NCCL on GPUs")
+    if plan.fabric_kind is FabricKind.TCP:
+        found.append("rails carry TCP without RDMA: function, not performance")
+    return tuple(found)
