@@ -60,6 +60,8 @@ class Examination(BaseModel):
     measurements: tuple[Measurement, ...]
     unreachable: str | None = None
     """Why the node could not be examined at all."""
+    fault: Annotated[str, Field(max_length=2000)] | None = None
+    """Why a run is not complete."""
 
     def measured(self, name: str) -> Measurement | None:
         """The measurement of a name; none where it is missing or came twice: a fact told twice is not known."""
