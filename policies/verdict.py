@@ -23,7 +23,7 @@ class State(StrEnum):
 
 
 class Severity(StrEnum):
-    """How much a failed control matters. Below `warning` it does not keep a node out."""
+    """How much a failed control matters. A failed `warning` is reported and does not keep a node out."""
 
     CRITICAL = "critical"
     MAJOR = "major"
@@ -60,3 +60,8 @@ class Verdict(BaseModel):
     repair: str = ""
     simulated: bool = False
     waiver: WaiverNote | None = None
+
+    @property
+    def keeps_out(self) -> bool:
+        """Whether the node may not be certified with it. A warning may fail, but not go unknown."""
+        return not self.state.counts and not (self.severity is Severity.WARNING and self.state is State.FAIL)

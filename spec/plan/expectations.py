@@ -3,8 +3,8 @@
 from pydantic import JsonValue
 
 from spec.plan.firewall import firewall
-from spec.plan.model import ClusterPlan, Expectations, Node
-from spec.schema import FabricKind, Role, Scheduler
+from spec.plan.model import ClusterPlan, Expectations, Interface, Node
+from spec.schema import BondMode, FabricKind, MachineKind, Role, Scheduler
 
 EXPECTED: dict[str, str] = {
     "node.name": "the node's name",
@@ -13,13 +13,15 @@ EXPECTED: dict[str, str] = {
     "memory.at_least_gib": "memory that its kernel shows at least, GiB",
     "network.interfaces": "by interface: its address with prefix length, its MTU and its plane",
     "network.links": "by interface: address, MTU and state that must be measured",
+    "network.speeds": "by Ethernet interface: the speed that must be measured, Gb/s, all links of a bond together",
+    "network.ports": "interfaces and links of bonds",
     "network.peers": "by plane: the addresses of the nodes that this one must reach, by name",
-    "network.paths": "the same as a list of PLANE/PEER",
+    "network.paths": "by PLANE/PEER: the MTU of the path",
     "network.rails": "interfaces of the fabric's rails",
-    "network.bonds": "by bond: the links that must be up",
+    "network.bonds": "by bond: its links",
+    "network.bonded": "by bond: mode and links that must be measured",
     "rdma.links": "interfaces that carry RDMA",
-    "rdma.link_layer": "link layer of the RDMA ports",
-    "rdma.rate_gbps": "rate of each RDMA port at least, Gb/s",
+    "rdma.ports": "by interface: what must be measured of its RDMA port",
     "time.limit_ms": "how far its clock may be off, ms",
     "time.sources": "addresses of whom its clock follows; none where its own is the cluster's",
     "ports.open": "ports that it lets in, as in tcp/22",
@@ -36,12 +38,18 @@ EXPECTED: dict[str, str] = {
     "filesystem.monitors": "its monitors, all of which must be in quorum",
     "filesystem.active": "its metadata servers that serve",
     "filesystem.standby": "its metadata servers that wait, at least",
+    "services.active": "services that must run, each with the state `active`",
     "slurm.node": "the node's name in Slurm",
+    "users.login": "users that may log in",
+    "users.sudo": "users that may become root",
 }
 """Every name that expectations may have, and what it means. Not every node has each."""
 
 NVSWITCH_LINKS = 18
 """NVLinks of a GPU that hangs on NVSwitches: Hopper and Blackwell SXM boards (NVIDIA H100 and DGX B200 datasheets)."""
+
+AUTOMATION_USER = "muster"
+"""The user that Ansible and the examination log in as. A site's own people log in through it, or are declared."""
 
 FEW = 32
 """A plane with at most so many other nodes is probed whole by each of them."""
@@ -68,17 +76,34 @@ def expectations(plan: ClusterPlan, node: Node) -> Expectations:
             each.name: {"address": str(each.address), "mtu": each.mtu, "state": "up"} for each in node.interfaces
         },
         "network.peers": {plane: dict(found) for plane, found in peers.items()},
-        "network.paths": [f"{plane}/{name}" for plane, found in sorted(peers.items()) for name in sorted(found)],
+        "network.paths": {
+            f"{each.plane}/{name}": each.mtu for each in node.interfaces for name in sorted(peers[each.plane])
+        },
         "network.rails": [each.name for each in node.interfaces if each.plane.startswith("rail-")],
+        "network.ports": sorted(
+            {each.name for each in node.interfaces} | {e for i in node.interfaces for e in i.links}
+        ),
         "network.bonds": {each.name: list(each.links) for each in node.interfaces if each.links},
+        "network.bonded": {
+            each.name: {"mode": each.bond.value, "up": [*sorted(each.links)], "down": []}
+            for each in node.interfaces
+            if each.links and each.bond
+        },
+        "network.speeds": {
+            each.name: {"speed_gbps": speed_gbps(plan, each)}
+            for each in node.interfaces
+            if not (each.plane.startswith("rail-") and plan.fabric_kind is FabricKind.INFINIBAND)
+        },
         "rdma.links": [each.name for each in node.interfaces if each.rdma],
-        "rdma.link_layer": "InfiniBand" if plan.fabric_kind is FabricKind.INFINIBAND else "Ethernet",
-        "rdma.rate_gbps": spec.networks.fabric.link_gbps,
+        "rdma.ports": {each.name: rdma_port(plan, node) for each in node.interfaces if each.rdma},
         "time.limit_ms": spec.site.time.limit_ms,
         "time.sources": time_sources(plan, node),
         "ports.open": [*sorted({f"{rule.protocol}/{each}" for rule in firewall(plan, node) for each in rule.ports})],
         "ports.jobs": str(spec.networks.fabric.job_ports),
         "ports.ephemeral": str(spec.networks.fabric.job_ports).replace("-", " "),
+        "services.active": dict.fromkeys(services(plan, node), "active"),
+        "users.login": [AUTOMATION_USER],
+        "users.sudo": [AUTOMATION_USER, "root"],
     }
     if node.gpus:
         found["gpu.count"] = node.gpus.count
@@ -98,6 +123,34 @@ def expectations(plan: ClusterPlan, node: Node) -> Expectations:
         found["filesystem.standby"] = spec.filesystem.metadata_servers.standby
         found["filesystem.active"] = spec.filesystem.metadata_servers.active
     return found
+
+
+def services(plan: ClusterPlan, node: Node) -> list[str]:
+    """The services that a node's roles need, sorted. GPUs' daemons are seen by what they do for the GPUs."""
+    found = {"chrony.service", "nftables.service", "ssh.service"}
+    if plan.spec.pool.scheduler is Scheduler.SLURM:
+        daemons = {Role.CONTROL: "slurmctld.service", Role.COMPUTE: "slurmd.service"}
+        found |= {unit for role in node.roles if role in daemons for unit in ("munge.service", daemons[role])}
+    if node.name in plan.placement.monitors:
+        found.add(f"ceph-mon@{node.name}.service")
+    if node.name in plan.placement.metadata_servers:
+        found.add(f"ceph-mds@{node.name}.service")
+    return sorted(found)
+
+
+def rdma_port(plan: ClusterPlan, node: Node) -> dict[str, JsonValue]:
+    """What must be measured of a rail's RDMA port. Soft-RoCE, in virtual machines, names no real rate."""
+    infiniband = plan.fabric_kind is FabricKind.INFINIBAND
+    found: dict[str, JsonValue] = {"state": "ACTIVE", "link_layer": "InfiniBand" if infiniband else "Ethernet"}
+    if node.machine is MachineKind.HOST:
+        found["rate_gbps"] = plan.spec.networks.fabric.link_gbps
+    return found
+
+
+def speed_gbps(plan: ClusterPlan, interface: Interface) -> float:
+    """The speed that Linux shows of an interface: of an LACP bond that of all its links, else of one link."""
+    links = len(interface.links) if interface.bond is BondMode.LACP else 1
+    return plan.subnet(interface.plane).link_gbps * max(1, links)
 
 
 def probed_peers(plan: ClusterPlan, node: Node, plane: str) -> dict[str, str]:

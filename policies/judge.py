@@ -1,0 +1,207 @@
+"""From measurements to verdicts. Pure; the time is an argument. Nothing a node sends can raise, or pass by accident."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from pydantic import JsonValue
+
+from policies.answer import Holding, answer
+from policies.catalogue import Catalogue
+from policies.control import Control
+from policies.measurement import Examination, Outcome
+from policies.pins import PinSet, expectations_of
+from policies.reading import PolicyError
+from policies.verdict import State, Verdict, WaiverNote
+from policies.waivers import Waivers
+from policies.wording import LONGEST, bounded, words
+from spec.plan import LACKING, ClusterPlan, Expectations, Node
+
+FRESH = timedelta(minutes=15)
+"""How old an examination may be when it is judged: longer than one takes, shorter than a node takes to change."""
+
+
+def judge(
+    control: Control,
+    node: Node,
+    expectations: Expectations,
+    examination: Examination | None,
+    waivers: Waivers,
+    now: datetime,
+    fresh: timedelta = FRESH,
+) -> Verdict:
+    """The verdict of one control on one node. Never raises on a bad measurement.
+
+    `not_applicable` where the control is not about the node; then `unreachable`, `not_evaluated` (no measurement, one
+    told twice, one that is stale, or one that passes in an examination that was cut off), `error` (the node could not
+    tell, or told something of the wrong type), and only then `pass` or `fail`. Only a failure can be `waived`.
+    """
+    verdict = Verdict(
+        control=control.id,
+        node=node.name,
+        state=State.NOT_EVALUATED,
+        severity=control.severity,
+        title=control.title,
+        expected=words(control.expect, expectations),
+    )
+
+    def says(state: State, reason: str = "", found: JsonValue = None) -> Verdict:
+        repair = "" if state.counts else control.repair.do
+        return verdict.model_copy(update={"state": state, "reason": reason, "found": found, "repair": repair})
+
+    if reason := _exempt(control, node, expectations):
+        return says(State.NOT_APPLICABLE, reason)
+    if examination is None:
+        return says(State.NOT_EVALUATED, "the node was not examined")
+    if examination.node != node.name:
+        return says(State.ERROR, f"the examination is of {examination.node}")
+    if examination.unreachable is not None:
+        return says(State.UNREACHABLE, bounded_text(examination.unreachable))
+    if reason := _stale(examination, now, fresh):
+        return says(State.NOT_EVALUATED, reason)
+    measured = examination.measured(control.measure)
+    if measured is None:
+        told = sum(each.measure == control.measure for each in examination.measurements)
+        reason = f"measured {told} times, which contradicts itself" if told else "the suite did not measure it"
+        return says(State.NOT_EVALUATED, f"{control.measure}: {reason}")
+    verdict = verdict.model_copy(update={"simulated": measured.simulated})
+    if measured.outcome is not Outcome.MEASURED:
+        return says(State.ERROR, bounded_text(measured.reason or measured.outcome.value))
+    found = answer(control.expect, measured.value, expectations)
+    if found.holding is Holding.MALFORMED:
+        return says(State.ERROR, found.why, found.broke)
+    if found.holding is Holding.BROKEN:
+        return _waived(says(State.FAIL, found.why, found.broke), waivers, now)
+    if not examination.complete:
+        return says(State.NOT_EVALUATED, "the examination was cut off before its closing record")
+    return says(State.PASS, found=bounded(measured.value))
+
+
+def judge_node(
+    catalogue: Catalogue,
+    node: Node,
+    expectations: Expectations,
+    examination: Examination | None,
+    waivers: Waivers,
+    now: datetime,
+    fresh: timedelta = FRESH,
+) -> tuple[Verdict, ...]:
+    """The verdicts of all controls on one node, in the catalogue's order."""
+    return tuple(judge(control, node, expectations, examination, waivers, now, fresh) for control in catalogue)
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """Whether every node that should have been examined was."""
+
+    expected: tuple[str, ...]
+    missing: tuple[str, ...]
+    """Not examined at all."""
+    unreachable: tuple[str, ...]
+    cut_off: tuple[str, ...]
+    """Their examination ended early."""
+    strangers: tuple[str, ...]
+    """Examined, but not in the plan."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing is missing and nothing is there that should not be."""
+        return bool(self.expected) and not (self.missing or self.unreachable or self.cut_off or self.strangers)
+
+    def __str__(self) -> str:
+        seen = len(self.expected) - len(self.missing) - len(self.unreachable) - len(self.cut_off)
+        parts = {"not examined": self.missing, "unreachable": self.unreachable, "cut off": self.cut_off}
+        said = [f"{seen} of {len(self.expected)} nodes examined"]
+        said += [
+            f"{what}: {', '.join(names)}" for what, names in (parts | {"unknown": self.strangers}).items() if names
+        ]
+        return "; ".join(said)
+
+
+@dataclass(frozen=True)
+class ClusterVerdicts:
+    """What came of every expected node, by name."""
+
+    verdicts: Mapping[str, tuple[Verdict, ...]]
+    coverage: Coverage
+
+
+def judge_cluster(
+    catalogue: Catalogue,
+    plan: ClusterPlan,
+    pins: PinSet,
+    examinations: Iterable[Examination],
+    waivers: Waivers,
+    now: datetime,
+    nodes: Sequence[str] | None = None,
+    fresh: timedelta = FRESH,
+) -> ClusterVerdicts:
+    """The verdicts of all controls on all nodes of the plan, or on those named. A node without an examination, or with
+    two, is `not_evaluated` throughout. Raises PolicyError where there is no node, LookupError where a name is none.
+    """
+    chosen = plan.nodes if nodes is None else tuple(plan.node(name) for name in nodes)
+    if not chosen:
+        raise PolicyError([f"{plan.name}: no node to judge; name one, or declare one"])
+    told: dict[str, list[Examination]] = {}
+    for each in examinations:
+        told.setdefault(each.node, []).append(each)
+    single = {name: runs[0] for name, runs in told.items() if len(runs) == 1}
+    verdicts = {
+        node.name: judge_node(
+            catalogue, node, expectations_of(plan, node, pins), single.get(node.name), waivers, now, fresh
+        )
+        for node in chosen
+    }
+    expected = tuple(node.name for node in chosen)
+    reached = [single[name] for name in expected if name in single]
+    coverage = Coverage(
+        expected=expected,
+        missing=tuple(name for name in expected if name not in single),
+        unreachable=tuple(each.node for each in reached if each.unreachable is not None),
+        cut_off=tuple(each.node for each in reached if each.unreachable is None and not each.complete),
+        strangers=tuple(sorted(told.keys() - {node.name for node in plan.nodes})),
+    )
+    return ClusterVerdicts(verdicts, coverage)
+
+
+def bounded_text(text: str) -> str:
+    """What a node said of itself, on one line without control characters and cut to a verdict's length."""
+    line = "".join(each if each.isprintable() else " " for each in text)
+    return line if len(line) <= LONGEST else line[:LONGEST] + "…"
+
+
+def _exempt(control: Control, node: Node, expectations: Expectations) -> str:
+    """Why a control is not about a node; empty where it is."""
+    role, machine, expects = control.applies_to.role, control.applies_to.machine, control.applies_to.expects
+    if role is not None and not node.has(role):
+        return f"for nodes with the role {role.value}"
+    if machine is not None and node.machine is not machine:
+        return f"for machines of the kind {machine.value}, and this is a {node.machine.value}"
+    for capability in control.requires:
+        if capability not in node.capabilities:
+            return LACKING[capability]
+    if expects is not None and not expectations.get(expects):
+        return f"the spec expects no {expects} of this node"
+    return ""
+
+
+def _stale(examination: Examination, now: datetime, fresh: timedelta) -> str:
+    """Why an examination is of another time; empty where it is of now. One that was cut off counts from its start."""
+    age = now - (examination.finished or examination.started)
+    if age < timedelta(0):
+        return "the examination is dated in the future: a clock is wrong"
+    if age > fresh:
+        return f"the examination is {int(age.total_seconds())} s old, more than {int(fresh.total_seconds())} s"
+    return ""
+
+
+def _waived(failed: Verdict, waivers: Waivers, now: datetime) -> Verdict:
+    waiver = waivers.find(failed.control, failed.node)
+    if waiver is None:
+        return failed
+    if not waiver.lasts(now):
+        return failed.model_copy(
+            update={"reason": f"{failed.reason} · waiver {waiver.id} expired at {waiver.expires.isoformat()}"}
+        )
+    note = WaiverNote(id=waiver.id, reason=waiver.reason, expires=waiver.expires, real=failed.state)
+    return failed.model_copy(update={"state": State.WAIVED, "waiver": note})

@@ -1,0 +1,116 @@
+"""Expectations and measured values in words: short, and safe to print whatever a node sent."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
+
+from pydantic import JsonValue
+
+from policies.expectation import ANY, SOME, Expectation, Reference
+
+MOST_ITEMS = 20
+"""Items of a list or mapping that a verdict keeps."""
+MOST_SAID = 4
+"""Items that a sentence lists."""
+LONGEST = 200
+"""Characters of a text that a verdict keeps."""
+DEEPEST = 4
+
+
+def bounded(value: JsonValue, depth: int = DEEPEST) -> JsonValue:
+    """The value, or what of it fits into a verdict; what is left out is marked `…`."""
+    if isinstance(value, str):
+        return value if len(value) <= LONGEST else value[:LONGEST] + "…"
+    if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > 64:
+        return "…"
+    if isinstance(value, float) and value - value != 0:
+        return str(value)
+    if not isinstance(value, list | dict):
+        return value
+    if depth == 0:
+        return "…"
+    if isinstance(value, list):
+        kept = [bounded(each, depth - 1) for each in value[:MOST_ITEMS]]
+        return [*kept, f"… {len(value) - MOST_ITEMS} more"] if len(value) > MOST_ITEMS else kept
+    items: dict[str, JsonValue] = {
+        key[:LONGEST]: bounded(each, depth - 1) for key, each in islice(value.items(), MOST_ITEMS)
+    }
+    return {**items, "…": f"{len(value) - MOST_ITEMS} more"} if len(value) > MOST_ITEMS else items
+
+
+def shown(value: object) -> str:
+    """A value as a sentence has it: on one line, without control characters, at most 80 long."""
+    value = bounded(value)  # type: ignore[arg-type]
+    if value is None:
+        return "nothing"
+    text = value if isinstance(value, str) and value and value.isprintable() else json.dumps(value)
+    return text if len(text) <= 80 else text[:79] + "…"
+
+
+def listed(items: Iterable[object]) -> str:
+    """The first few items, and how many more there are."""
+    return joined([shown(each) for each in items], ", ")
+
+
+def joined(sentences: Sequence[str], separator: str) -> str:
+    """The first few sentences, and how many more there are."""
+    more = [f"and {len(sentences) - MOST_SAID} more"] if len(sentences) > MOST_SAID else []
+    return separator.join([*sentences[:MOST_SAID], *more])
+
+
+def words(
+    expectation: Expectation, spec: Mapping[str, JsonValue] | None = None, fields: Mapping[str, JsonValue] | None = None
+) -> str:
+    """An expectation for people, as in `each of 8: at most 5`; with `spec`, numbers stand in for their names."""
+
+    def value(of: object) -> str:
+        if isinstance(of, Reference):
+            known = (spec if of.spec else fields) or {}
+            name = of.spec or of.field or ""
+            return said(known[name]) if name in known else str(of)
+        return said(of)
+
+    def said(of: object) -> str:
+        if isinstance(of, list | tuple):
+            return listed(of) or "none"
+        if isinstance(of, dict):
+            return listed(f"{key} {shown(each)}" for key, each in of.items()) or "none"
+        return shown(of)
+
+    def among(of: object) -> str:
+        """A population: its size, or its names."""
+        if isinstance(of, Reference) and of.spec in (spec or {}):
+            of = (spec or {})[of.spec]  # type: ignore[index]
+        if of in (SOME, ANY):
+            return "those there are"
+        return listed(of) if isinstance(of, list | tuple | dict) else value(of)
+
+    def one(name: str) -> str:
+        given = getattr(expectation, name)
+        match name:
+            case "equals":
+                return value(given)
+            case "at_most":
+                return f"at most {value(given)}"
+            case "at_least":
+                return f"at least {value(given)}"
+            case "one_of":
+                return f"one of {value(given)}"
+            case "matches":
+                return f"like {given}"
+            case "empty":
+                return "none"
+            case "count":
+                return f"a count of {words(given, spec, fields)}"
+            case "subset_of":
+                return f"nothing but {value(given)}"
+            case "superset_of":
+                return f"all of {value(given)}"
+            case "every":
+                return f"each of {among(expectation.of)}: {words(given, spec, fields)}"
+            case "any_of":
+                return " or ".join(words(each, spec, fields) for each in given)
+            case _:
+                return ", ".join(f"{key} {words(each, spec)}" for key, each in given.items())
+
+    return " and ".join(one(name) for name in expectation.predicates)
