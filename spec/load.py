@@ -1,9 +1,11 @@
 """Reads a cluster spec from YAML, with errors that name file, line and field: all of them at once."""
 
+import copy
 import difflib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +75,11 @@ def dump(cluster: Cluster) -> str:
 
 def schema() -> dict[str, Any]:
     """The JSON schema of a cluster spec, for editors and documentation."""
+    return copy.deepcopy(_schema())
+
+
+@cache
+def _schema() -> dict[str, Any]:
     found = Cluster.model_json_schema(by_alias=True)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **found}
 
@@ -174,7 +181,7 @@ def _type(where: Path_) -> str:
 
 def part(where: Path_) -> Mapping[str, Any]:
     """The part of the schema that describes a field; empty where there is no such field."""
-    whole = schema()
+    whole = _schema()
     found: Mapping[str, Any] = whole
     for step in (*where, None):
         if "anyOf" in found:

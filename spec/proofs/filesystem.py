@@ -95,8 +95,8 @@ def capacity(plan: ClusterPlan) -> Proof:
         title="The checkpoints fit",
         holds=needed <= usable,
         numbers={"raw_gib": raw, "usable_gib": round(usable, 1), "needed_gib": needed},
-        message=f"{filesystem.checkpoints} checkpoints of {filesystem.checkpoint_gib:g} GiB need {needed:,g}, "
-        f"{usable:,.4g} GiB are usable",
+        message=f"{filesystem.checkpoints} checkpoints of {filesystem.checkpoint_gib:g} GiB need {needed:,.1f}, "
+        f"{usable:,.1f} GiB are usable",
         advice="add disks or storage nodes, or keep fewer checkpoints",
         fields=(
             *(f"filesystem.{key}" for key in ("checkpoints", "checkpoint_gib", "osd_gib", "osds_per_node")),
