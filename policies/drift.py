@@ -12,7 +12,6 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, JsonValue
 
 from policies.exits import Exit
 from policies.identity import Identity
-from policies.issue import keeps_out
 from policies.verdict import Severity, State, Verdict
 
 
@@ -298,7 +297,7 @@ def _control(node: str, was: Verdict | None, now: Verdict) -> DriftItem:
         now=now.state.value,
         severity=now.severity,
         known=now.state in (State.FAIL, State.PASS, State.WAIVED, State.NOT_APPLICABLE),
-        voids=keeps_out(now),
+        voids=now.keeps_out,
         reason=now.reason or now.expected,
         repair=now.repair,
     )

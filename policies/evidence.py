@@ -9,18 +9,20 @@ import tempfile
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Literal, Protocol, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from policies.certificate import Certificate, Digests
 from policies.drift import DriftReport
 from policies.fabric import FabricResult
 from policies.gate import GateDecision
 from policies.measurement import Examination
+from policies.pins import PinSet
 from policies.verdict import Verdict
 from spec.deployment import CertificateClass, Deployment
 from spec.plan import ClusterPlan
+from spec.proofs import Proof
 
 LARGEST = 256 * 1024 * 1024
 """Bytes of a run that are read; one of 1,024 nodes and 45 controls has about 60 MiB."""
@@ -49,15 +51,6 @@ class NodeSummary(_Model):
     gpu_model: str | None
 
 
-class ProofSummary(_Model):
-    """One proof of the design, with the numbers it used."""
-
-    id: str
-    holds: bool
-    numbers: dict[str, JsonValue]
-    advice: str = ""
-
-
 class PlanSummary(_Model):
     """The plan, as far as a report shows it."""
 
@@ -67,7 +60,7 @@ class PlanSummary(_Model):
     rails: int
     link_gbps: float
     nodes: tuple[NodeSummary, ...]
-    proofs: tuple[ProofSummary, ...] = ()
+    proofs: tuple[Proof, ...] = ()
 
 
 class Site(_Model):
@@ -77,21 +70,6 @@ class Site(_Model):
     substrate: str
     certificate_class: CertificateClass
     simulated: tuple[str, ...]
-
-
-class Pin(_Model):
-    """One pinned thing."""
-
-    name: str
-    version: str
-    source: str = ""
-
-
-class Pins(_Model):
-    """The pin set of the run."""
-
-    name: str
-    pins: tuple[Pin, ...]
 
 
 class Award(_Model):
@@ -120,7 +98,7 @@ class Run(_Model):
     site: Site
     plan: PlanSummary
     digests: Digests
-    pins: Pins | None = None
+    pins: PinSet | None = None
     examinations: tuple[Examination, ...]
     verdicts: tuple[Verdict, ...]
     fabric: FabricResult | None = None
@@ -132,19 +110,6 @@ class Run(_Model):
     """The plan's drawing, SVG."""
 
 
-class _Proof(Protocol):
-    """What a summary needs of a proof of `spec.proofs`."""
-
-    @property
-    def id(self) -> str: ...
-    @property
-    def holds(self) -> bool: ...
-    @property
-    def numbers(self) -> dict[str, JsonValue]: ...
-    @property
-    def advice(self) -> str: ...
-
-
 def run_id(started: datetime) -> str:
     """The id of a run that started then. Raises ValueError without a time zone."""
     if started.tzinfo is None:
@@ -152,7 +117,7 @@ def run_id(started: datetime) -> str:
     return started.astimezone(UTC).strftime("%Y%m%dT%H%M%SZ")
 
 
-def summarise(plan: ClusterPlan, proofs: Iterable[_Proof] = ()) -> PlanSummary:
+def summarise(plan: ClusterPlan, proofs: Iterable[Proof] = ()) -> PlanSummary:
     """A plan and its proofs, as a run keeps them."""
     return PlanSummary(
         name=plan.name,
@@ -172,9 +137,7 @@ def summarise(plan: ClusterPlan, proofs: Iterable[_Proof] = ()) -> PlanSummary:
             )
             for node in plan.nodes
         ),
-        proofs=tuple(
-            ProofSummary(id=each.id, holds=each.holds, numbers=each.numbers, advice=each.advice) for each in proofs
-        ),
+        proofs=tuple(proofs),
     )
 
 

@@ -11,7 +11,7 @@ from policies.certificate import Certificate, Digests, Seen, Terms, sign
 from policies.fabric import FabricResult
 from policies.identity import Identity, IdentityError, identify
 from policies.measurement import Examination
-from policies.verdict import Severity, State, Verdict
+from policies.verdict import State, Verdict
 from spec.deployment import CertificateClass, Deployment
 from spec.plan import ClusterPlan
 from spec.schema import MachineKind, Role, Substrate
@@ -43,17 +43,6 @@ class Candidate:
     digests: Digests
     fabric: FabricResult | None
     """Needed for nodes with the compute role."""
-
-
-def keeps_out(verdict: Verdict) -> bool:
-    """Whether a verdict keeps a node out of the pool.
-
-    A failed control of severity `warning` does not. One that could not be judged does, whatever its severity: nobody
-    knows that it failed only as a warning.
-    """
-    if verdict.state is State.FAIL:
-        return verdict.severity is not Severity.WARNING
-    return not verdict.state.counts
 
 
 def evidence_digest(examination: Examination, verdicts: tuple[Verdict, ...]) -> str:
@@ -177,15 +166,15 @@ def _verdicts(candidate: Candidate, now: datetime) -> list[str]:
         found.append(f"judged by controls that are not in the catalogue: {', '.join(strange[:5])}")
     if twice := sorted(control for control, times in count.items() if times > 1):
         found.append(f"judged twice: {', '.join(twice[:5])}")
-    if not any(each.state is State.PASS for each in candidate.verdicts):
-        found.append("nothing passed")
     for each in candidate.verdicts:
         if each.node != candidate.node:
             found.append(f"{each.control}: the verdict is of {each.node}")
-        if keeps_out(each):
+        if each.keeps_out:
             found.append(f"{each.control}: {each.state.value}: {each.reason or each.expected or each.title}")
         if each.state is State.WAIVED and (each.waiver is None or each.waiver.expires <= now):
             found.append(f"{each.control}: the waiver is missing or over")
+    if not any(each.state is State.PASS for each in candidate.verdicts):
+        found.append("nothing passed")
     return found
 
 

@@ -1,0 +1,220 @@
+"""The report as one HTML page that needs nothing beside it: no network, no other file, no script."""
+
+import base64
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from policies.evidence import Run
+from policies.fabric import FabricResult
+from policies.gate import GateDecision
+from policies.report import pictures
+from policies.report.matrix import EXAMINATION, WORST_FIRST, Matrix
+from policies.report.visible import value, visible
+from policies.verdict import Severity, State, Verdict
+
+SYMBOLS = {
+    State.PASS: "✓",
+    State.FAIL: "✕",
+    State.ERROR: "!",
+    State.UNREACHABLE: "⌀",
+    State.NOT_EVALUATED: "?",
+    State.NOT_APPLICABLE: "–",
+    State.WAIVED: "w",
+}
+"""Each state has a sign of its own, so that colour is never the only one."""
+
+WORDS = {
+    State.PASS: "passed",
+    State.FAIL: "failed",
+    State.ERROR: "broke while measured",
+    State.UNREACHABLE: "could not be reached",
+    State.NOT_EVALUATED: "not evaluated",
+    State.NOT_APPLICABLE: "does not apply",
+    State.WAIVED: "waived",
+}
+
+_MANY = 24
+"""Tasks that are shown before the rest is folded away."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """Something to do: one control that came out one way, on some nodes."""
+
+    control: str
+    title: str
+    state: State
+    severity: Severity
+    nodes: tuple[str, ...]
+    verdicts: tuple[Verdict, ...]
+    repair: str
+    keeps_out: bool
+
+
+def page(run: Run, matrix: Matrix) -> str:
+    """The page's HTML. Pure: the same run gives the same page."""
+    here = Path(__file__).parent
+    # The folder is this package's own; every value that is printed is made visible first, and then escaped.
+    environment = Environment(
+        loader=FileSystemLoader(here),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_finalize,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(
+        fold=fold, value=value, when=_when, span=_span, short=_short, count=_count, size=pictures.size, words=WORDS.get
+    )
+    return environment.get_template("page.html.j2").render(
+        run=run,
+        matrix=matrix,
+        tasks=tasks(matrix),
+        many=_MANY,
+        reasons=_reasons(run.gate),
+        symbols=SYMBOLS,
+        states=State,
+        order=[State.PASS, *WORST_FIRST[:-1]],
+        style=Markup((here / "style.css").read_text()),  # noqa: S704 - the package's own file
+        pairs=pictures.pairs(run.fabric.pairs) if run.fabric else "",
+        curve=pictures.curve,
+        topology=_drawing(run.topology),
+        simulated=_simulated(run),
+        fabric=_fabric(run.fabric),
+    )
+
+
+def tasks(matrix: Matrix) -> tuple[Task, ...]:
+    """What somebody has to do, the gravest first. A waiver that hides a failure is none.
+
+    A node of which nothing at all is known is one task, not one a control.
+    """
+    dark = {node for node in matrix.nodes if _dark(matrix.row(node))}
+    found = []
+    for state in _DARK:
+        silent = [matrix.row(node) for node in matrix.nodes if node in dark]
+        firsts = tuple(next(verdict for verdict in row if verdict.state in _DARK) for row in silent)
+        firsts = tuple(verdict for verdict in firsts if verdict.state is state)
+        if firsts:
+            found.append(_task(EXAMINATION, "Nothing is known of the node", Severity.CRITICAL, firsts))
+    for control in matrix.controls:
+        column = matrix.column(control)
+        for state in (State.FAIL, State.ERROR, *_DARK):
+            hit = tuple(verdict for verdict in column if verdict.state is state and verdict.node not in dark)
+            if hit:
+                found.append(_task(control, hit[0].title, hit[0].severity, hit))
+    grave = list(Severity)
+    return tuple(
+        sorted(found, key=lambda task: (grave.index(task.severity), WORST_FIRST.index(task.state), task.control))
+    )
+
+
+_DARK = (State.UNREACHABLE, State.NOT_EVALUATED)
+
+
+def _dark(row: tuple[Verdict, ...]) -> bool:
+    told = {verdict.state for verdict in row} - {State.NOT_APPLICABLE}
+    return bool(told) and told <= set(_DARK)
+
+
+def _task(control: str, title: str, severity: Severity, hit: tuple[Verdict, ...]) -> Task:
+    return Task(
+        control=control,
+        title=title,
+        state=hit[0].state,
+        severity=severity,
+        nodes=tuple(verdict.node for verdict in hit),
+        verdicts=hit,
+        repair=next((verdict.repair for verdict in hit if verdict.repair), ""),
+        keeps_out=any(verdict.keeps_out for verdict in hit),
+    )
+
+
+def fold(names: Iterable[str]) -> str:
+    """Names as schedulers write them: `gpu-[0-3,7], control-0`."""
+    groups: dict[str, list[int]] = {}
+    rest = []
+    for name in names:
+        head, dash, tail = name.rpartition("-")
+        if dash and tail.isascii() and tail.isdigit() and (tail == "0" or tail[0] != "0") and len(tail) < 9:
+            groups.setdefault(head, []).append(int(tail))
+        else:
+            rest.append(name)
+    return ", ".join([*(f"{head}-{_ranges(sorted(set(numbers)))}" for head, numbers in groups.items()), *rest])
+
+
+def _ranges(numbers: list[int]) -> str:
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    text = ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
+    return text if len(numbers) == 1 else f"[{text}]"
+
+
+def _finalize(printed: Any) -> Any:
+    if isinstance(printed, Markup):
+        return printed
+    return visible(str(printed), 4000) if isinstance(printed, str) else printed
+
+
+def _when(instant: datetime) -> str:
+    return f"{instant:%-d %b %Y, %H:%M} {instant:%Z}".strip()
+
+
+def _span(length: timedelta) -> str:
+    """A span in its two largest units: `6 d 4 h`."""
+    seconds = max(0, int(length.total_seconds()))
+    parts = [(seconds // 86400, "d"), (seconds // 3600 % 24, "h"), (seconds // 60 % 60, "min"), (seconds % 60, "s")]
+    first = next((i for i, (count, _) in enumerate(parts) if count), 3)
+    return " ".join(f"{count} {unit}" for count, unit in parts[first : first + 2] if count) or "0 s"
+
+
+def _short(digest: str) -> str:
+    return digest[:12]
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number:,} {word}" if number == 1 else f"{number:,} {word}s"
+
+
+def _reasons(gate: GateDecision | None) -> list[tuple[str, str]]:
+    """What keeps the gate shut, nodes with the same reason together."""
+    found: dict[str, list[str]] = {}
+    for reason in gate.reasons if gate else ():
+        found.setdefault(reason.message, []).append(reason.subject)
+    return [(fold(subjects), message) for message, subjects in found.items()]
+
+
+def _drawing(svg: str | None) -> Markup:
+    """As the source of an image: in one, a drawing can neither run a script nor fetch anything."""
+    text = base64.b64encode(svg.encode("utf-8", "replace")).decode() if svg else ""
+    return Markup("data:image/svg+xml;base64,{}").format(text) if text else Markup("")
+
+
+def _simulated(run: Run) -> tuple[str, ...]:
+    told = [*run.site.simulated, *(run.fabric.simulated if run.fabric else ())]
+    for award in run.awards.values():
+        told += award.certificate.terms.seen.simulated if award.certificate else ()
+    if not told and any(verdict.simulated for verdict in run.verdicts):
+        told.append("some measurements are simulated")
+    return tuple(dict.fromkeys(told))
+
+
+def _fabric(fabric: FabricResult | None) -> dict[str, Any]:
+    if fabric is None:
+        return {"state": State.NOT_EVALUATED, "plateau": None, "floor": None}
+    sweep = min(fabric.sweeps, key=lambda each: (each.plateau or 0) / each.floor, default=None)
+    return {
+        "state": fabric.state,
+        "plateau": sweep.plateau if sweep else None,
+        "floor": sweep.floor if sweep else None,
+    }
