@@ -176,8 +176,10 @@ class FabricResult(_Result):
             return ()
         if self.state is not State.FAIL:
             return (f"the fabric's tests ended as {self.state.value}: {self.reason or 'no reason was given'}",)
+        if not self.findings and all(sweep.ok for sweep in self.sweeps):
+            return (f"the fabric failed: {self.reason or 'no fault was traced, so it may be any node'}",)
         found = [
-            f"fabric, {finding.kind.value} {finding.subject}: {finding.evidence}"
+            f"fabric, {finding.named}: {finding.evidence}"
             for finding in self.findings
             if node in finding.nodes or (not finding.nodes and finding.kind not in BETWEEN)
         ]

@@ -91,10 +91,10 @@ def trusted(paths: Iterable[Path]) -> tuple[Key, ...]:
 
 def _open(path: Path) -> CryptoSigner:
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as broken:
         raise KeyFileError(f"private key {path}: {broken.strerror}") from broken
-    with os.fdopen(handle, "rb") as file:
+    try:
         about = os.fstat(handle)
         if not stat.S_ISREG(about.st_mode):
             raise KeyFileError(f"private key {path}: not a file")
@@ -103,7 +103,9 @@ def _open(path: Path) -> CryptoSigner:
             raise KeyFileError(f"private key {path}: others may use it (mode {mode:04o}); run chmod 600, or replace it")
         if about.st_uid not in (0, os.geteuid()):
             raise KeyFileError(f"private key {path}: it belongs to user {about.st_uid}, not to you")
-        pem = file.read(_LARGEST)
+        pem = os.read(handle, _LARGEST)
+    finally:
+        os.close(handle)
     try:
         return CryptoSigner(load_pem_private_key(pem, None))
     except (ValueError, TypeError, UnsupportedAlgorithm) as broken:
