@@ -11,7 +11,7 @@ from itertools import islice
 
 from spec.canvas import Canvas
 from spec.plan import ClusterPlan, Leaf, Node
-from spec.schema import Plane, Role
+from spec.schema import FabricKind, Plane, Role
 
 WIDTH = 1280
 _MARGIN, _GAP, _SIDE = 32, 24, 288
@@ -19,13 +19,21 @@ _LEFT = WIDTH - 2 * _MARGIN - _SIDE - _GAP
 """Width of the part that shows the fabric; `_SIDE` is the column of words and service nodes beside it."""
 _SWITCH, _NODE, _BAR, _RACK = 44, 66, 40, 58
 """Heights."""
-_BLOCKS, _NODES, _SERVICES, _RACKS, _ACROSS = 4, 4, 3, 60, 10
+_WIDEST = 220
+"""The most that a switch or a single node is wide."""
+_BLOCKS, _NODES, _SERVICES, _RACKS, _ACROSS = 4, 4, 3, 64, 8
 """The most that are drawn one by one: blocks, nodes of a block, service nodes, racks, racks in a row."""
 
 RAILS = ("#0072b2", "#d98200", "#009e73", "#c2659b", "#3f9bd6", "#d55e00", "#7a5195", "#8a8a00")
 """Colours of the rails, in turn; told apart with the usual kinds of colour blindness (after Okabe and Ito)."""
 _INK, _SOFT, _EDGE, _PAPER = "#1f2933", "#5b6875", "#b8c2cc", "#f5f7fa"
 _STORAGE, _MANAGEMENT = "#4a6fa5", "#7d7466"
+_KINDS = {
+    FabricKind.INFINIBAND: "InfiniBand",
+    FabricKind.ROCE: "RoCE",
+    FabricKind.EFA: "EFA",
+    FabricKind.TCP: "TCP",
+}
 
 
 @dataclass(frozen=True)
@@ -61,7 +69,7 @@ def _summary(plan: ClusterPlan) -> str:
     fabric = plan.spec.networks.fabric
     gpus = sum(node.gpus.count for node in plan.nodes if node.gpus)
     return (
-        f"{_count(len(plan.nodes), 'node')} · {gpus:,} GPUs · {fabric.kind.value} fabric, "
+        f"{_count(len(plan.nodes), 'node')} · {gpus:,} GPUs · {_KINDS[fabric.kind]} fabric, "
         f"{_count(fabric.rails, 'rail')} × {fabric.link_gbps:g} Gb/s · {_count(fabric.leaves, 'leaf', 'leaves')}, "
         f"{_count(fabric.spines, 'spine')}"
     )
@@ -128,12 +136,14 @@ def _block(
     top, leaves_y, nodes_y = rows
     members = [plan.node(name) for name in dict.fromkeys(name for leaf in leaves for name in leaf.nodes)]
     if len(members) <= _NODES:
-        each = (w - (len(members) - 1) * 12) / len(members)
+        slot = w / len(members)
+        each = min(_WIDEST, slot - 12)
         boxes = [
-            _Box(x + i * (each + 12), nodes_y, each, (node,), node.name, _about(node)) for i, node in enumerate(members)
+            _Box(x + (i + 0.5) * slot - each / 2, nodes_y, each, (node,), node.name, _about(node))
+            for i, node in enumerate(members)
         ]
     else:
-        boxes = [_Box(x, nodes_y, w, members, f"{members[0].name} … {members[-1].name}", _about_all(members))]
+        boxes = [_Box(x, nodes_y, w - 4, members, f"{members[0].name} … {members[-1].name}", _about_all(members))]
     leaf_w = (w - (len(leaves) - 1) * 5) / len(leaves)
     for i, leaf in enumerate(leaves):
         middle, colour = x + i * (leaf_w + 5) + leaf_w / 2, _colour(leaf.rail)
@@ -168,7 +178,7 @@ def _more(
         canvas.box(x + shift, leaves_y - shift, w - 8, _SWITCH, _PAPER, _EDGE)
     canvas.words(x + w / 2 - 4, leaves_y + 19, f"{leaves} more leaves", w - 16, 12, bold=True)
     canvas.words(x + w / 2 - 4, leaves_y + 35, f"{len(blocks)} blocks like these", w - 16, 11, fill=_SOFT)
-    return _Box(x, nodes_y, w, members, f"{members[0].name} … {members[-1].name}", _about_all(members))
+    return _Box(x, nodes_y, w - 4, members, f"{members[0].name} … {members[-1].name}", _about_all(members))
 
 
 def _beside(canvas: Canvas, plan: ClusterPlan, top: float, leaves_y: float) -> None:
@@ -180,7 +190,9 @@ def _beside(canvas: Canvas, plan: ClusterPlan, top: float, leaves_y: float) -> N
     if fabric.spines:
         rows.append((top, "Spines", f"{fabric.spines} with {fabric.spine_ports} ports"))
         rows.append((top + 72, "Uplinks", f"{fabric.uplinks} a leaf × {fabric.uplink_gbps or fabric.link_gbps:g} Gb/s"))
-    rows.append((leaves_y, "Leaves", f"{fabric.leaves} with {fabric.leaf_ports} ports, {plan.switches.blocks} a rail"))
+    fullest = max(len(leaf.nodes) for leaf in plan.switches.leaves)
+    words = f"{fabric.leaves} with {fabric.leaf_ports} ports, {fullest} nodes on each"
+    rows.append((leaves_y, "Leaves", words))
     words = f"{ratio:.3g}, limit {fabric.oversubscription:g}" if ratio < float("inf") else "no way out of a leaf"
     rows.append((leaves_y + 62, "Oversubscription", words))
     for y, title, text in rows:
@@ -203,15 +215,22 @@ def _services(plan: ClusterPlan, y: float) -> list[_Box]:
     w = (_SIDE - (len(items) - 1) * 10) / len(items)
     x = WIDTH - _MARGIN - _SIDE
     return [
-        _Box(x + i * (w + 10), y, w, members, name, _about(members[0]) if len(members) == 1 else _about_all(members))
+        _Box(
+            x + i * (w + 10),
+            y,
+            w - 4 * (len(members) > 1),
+            members,
+            name,
+            _about(members[0]) if len(members) == 1 else _about_all(members),
+        )
         for i, (name, members) in enumerate(items)
     ]
 
 
 def _about(node: Node) -> tuple[str, ...]:
-    what = f"{node.gpus.count} × {node.gpus.model.removeprefix('NVIDIA ')}" if node.gpus else ""
-    roles = ", ".join(role.value for role in node.roles if role is not Role.COMPUTE)
-    return tuple(line for line in (what, roles, node.rack) if line)[:2]
+    if node.gpus:
+        return f"{node.gpus.count} × {node.gpus.model.removeprefix('NVIDIA ').split()[0]}", node.rack
+    return tuple(role.value for role in node.roles)[:2]
 
 
 def _about_all(nodes: Sequence[Node]) -> tuple[str, ...]:
@@ -289,7 +308,7 @@ def _racks(canvas: Canvas, plan: ClusterPlan, y: float) -> float:
         x, top = _MARGIN + i % across * (w + 10), y + 12 + i // across * (_RACK + 10)
         canvas.box(x, top, w, _RACK, _PAPER, _EDGE)
         canvas.words(x + w / 2, top + 18, name, w - 8, 12, bold=True)
-        canvas.words(x + w / 2, top + 34, _inside(members), w - 8, 11)
+        canvas.words(x + w / 2, top + 34, _inside(members), w - 8, 10.5)
         canvas.words(x + w / 2, top + 49, " + ".join(feeds) + ("" if by_zone else f" · {zone}"), w - 8, 10, fill=_SOFT)
     end = y + 12 + rows * (_RACK + 10)
     if len(cells) > _RACKS:
@@ -305,7 +324,8 @@ def _inside(nodes: Sequence[Node]) -> str:
 
 
 def _switch(canvas: Canvas, x: float, y: float, w: float, words: tuple[str, ...], rail: int | None) -> None:
-    canvas.box(x, y, w, _SWITCH, _INK if rail is None else _colour(rail))
+    shown = min(w, _WIDEST)
+    canvas.box(x + (w - shown) / 2, y, shown, _SWITCH, _INK if rail is None else _colour(rail))
     first = y + (_SWITCH / 2 + 4 if len(words) == 1 else 19)
     for i, text in enumerate(words):
         canvas.words(x + w / 2, first + i * 16, text, w, 12 - i, fill="#ffffff", bold=i == 0)

@@ -85,49 +85,42 @@ def leaf_oversubscription(plan: ClusterPlan) -> Proof:
     )
 
 
-def spine_oversubscription(plan: ClusterPlan) -> Proof:
-    """The load of the worst link from a spine to a leaf over its capacity, against the spec's limit.
+def spine_loss(plan: ClusterPlan) -> Proof:
+    """Bandwidth into the worst leaf over what is left of its uplinks when any one spine is lost, against the limit.
 
-    Every node sends at its full rate to all nodes of its rail alike (of all rails where spines join them), and each
-    leaf spreads what leaves it evenly over its uplinks. A leaf with fewer links to one spine than to another is then
-    sent more by that spine than it can take.
+    Where each rail is a single leaf its nodes reach each other without a spine.
     """
     fabric = plan.spec.networks.fabric
-    used = [leaf for leaf in plan.switches.leaves if leaf.uplinks and leaf.nodes]
-    per_rail = bool(plan.switches.spines) and len(plan.switches.spines) % fabric.rails == 0
-    worst, where = 0.0, "none"
-    for rail in range(fabric.rails) if per_rail else (None,):
-        group = [leaf for leaf in used if rail is None or leaf.rail == rail]
-        total = sum(leaf.downlink_gbps for leaf in group)
-        arriving: dict[str, float] = {}
-        for leaf in group:
-            for spine, links in Counter(leaf.uplinks).items():
-                arriving[spine] = arriving.get(spine, 0.0) + leaf.downlink_gbps * links / len(leaf.uplinks)
-        for leaf in group:
-            links_to = Counter(leaf.uplinks)
-            for spine, load in arriving.items():
-                capacity = links_to[spine] * (fabric.uplink_gbps or fabric.link_gbps)
-                ratio = load * leaf.downlink_gbps / total / capacity if capacity else float("inf")
-                if ratio > worst:
-                    worst, where = ratio, f"{spine} to {leaf.name}"
+    limit = fabric.degraded_oversubscription or float("inf")
+    used = [leaf for leaf in plan.switches.leaves if leaf.nodes] if plan.switches.blocks > 1 else []
+    worst, spine, ratio = "no leaf", "none", 0.0
+    for leaf in used:
+        name, links = Counter(leaf.uplinks).most_common(1)[0] if leaf.uplinks else ("any spine", 0)
+        left = leaf.uplink_gbps - links * (fabric.uplink_gbps or fabric.link_gbps)
+        after = leaf.downlink_gbps / left if left > 0 else float("inf")
+        if after > ratio:
+            worst, spine, ratio = leaf.name, name, after
     return Proof(
-        id="fabric.spine_oversubscription",
-        title="No link from a spine to a leaf is oversubscribed beyond the limit",
-        holds=worst <= fabric.oversubscription + 1e-9,
+        id="fabric.spine_loss",
+        title="The fabric survives the loss of any one spine",
+        holds=ratio <= limit and ratio < float("inf"),
         numbers={
-            "spines": len(plan.switches.spines),
-            "link": where,
-            "ratio": round(worst, 4) if worst < float("inf") else "no link",
-            "limit": fabric.oversubscription,
+            "leaf": worst,
+            "spine": spine,
+            "ratio": round(ratio, 4) if ratio < float("inf") else "none leaves it",
+            "limit": limit if limit < float("inf") else "none",
         },
         message="no leaf has to reach another"
         if not used
-        else f"{where}: {worst:.3g}, limit {fabric.oversubscription:g}",
-        advice="make a leaf's uplinks a multiple of the spines of its rail, so that each spine has as many links to it",
+        else f"without {spine} nothing leaves {worst}"
+        if ratio == float("inf")
+        else f"without {spine}, {worst} has {ratio:.3g} times more bandwidth in than out"
+        + (f", limit {limit:g}" if limit < float("inf") else ""),
+        advice="use at least two spines for each rail, and at least two uplinks a leaf",
         fields=(
             "networks.fabric.spines",
+            "networks.fabric.degraded_oversubscription",
             "networks.fabric.uplinks",
-            "networks.fabric.oversubscription",
             *_SIZE,
             *("networks.fabric.link_gbps", "networks.fabric.uplink_gbps"),
             *_attached(plan),
@@ -176,4 +169,4 @@ def _attached(plan: ClusterPlan) -> tuple[str, ...]:
     return tuple(f"nodes[{i}].{key}" for i in range(len(plan.spec.nodes)) for key in ("count", "nics.fabric"))
 
 
-PROOFS = (rails, leaves, leaf_ports, spine_ports, leaf_oversubscription, spine_oversubscription)
+PROOFS = (rails, leaves, leaf_ports, spine_ports, leaf_oversubscription, spine_loss)

@@ -52,6 +52,8 @@ class Fabric(Declared):
     uplink_gbps: Gbps | None = None
     oversubscription: Annotated[float, Field(ge=1)] = 1.0
     """The most bandwidth into a leaf over bandwidth out of it that the design may have."""
+    degraded_oversubscription: Annotated[float, Field(ge=1)] | None = None
+    """The same while any one spine is lost. None asks only that leaves still reach each other then."""
     switch_mtu: Mtu = 9216
     """Largest IP packet that the switches carry."""
     floor_fraction: Annotated[float, Field(gt=0, le=1)] | None = None
