@@ -13,7 +13,7 @@ from ruamel.yaml import YAML
 
 from images.store import Builder, Say, keep, recipe_digest, recipe_files
 from images.vendor.deb import Carried, Package, make, packages
-from images.vendor.nvml import SONAME, compile_library, fetch_header
+from images.vendor.nvml import SONAME, compile_library, header
 from images.vendor.repository import KEY, index, sign
 from spec.folders import cache
 
@@ -52,7 +52,7 @@ def build(say: Say) -> Path:
 def _make(into: Path, builder: Builder, say: Say) -> None:
     with tempfile.TemporaryDirectory(prefix="muster-vendor-") as name:
         work = Path(name)
-        include = fetch_header(work / "header", builder)
+        include = header(say)
         made = recipe()
         say(f"vendor repository: {len(made)} simulated packages")
         for package in made:

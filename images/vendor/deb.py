@@ -10,8 +10,8 @@ from images.store import Builder
 
 FILES = Path(__file__).parent / "files"
 MADE = 1761955200
-"""2025-11-01, seconds since 1970: the time of all files and signatures, so that equal sources make equal packages. It is
-long past, because apt refuses what a node with a wrong clock takes for the future."""
+"""2025-11-01, seconds since 1970: the time of all files and signatures, so that equal sources make equal packages.
+It is long past, because apt refuses what a node with a wrong clock takes for the future."""
 
 SIMULATED = """\
  Simulated by Muster for labs without GPUs. It has the name, version and

@@ -3,7 +3,8 @@
 import re
 from pathlib import Path
 
-from images.store import Builder
+from images.store import Builder, Say, keep, recipe_digest
+from spec.folders import cache
 
 SOURCE = Path(__file__).parent / "nvml"
 _REQUIREMENTS = Path(__file__).parent / "requirements.txt"
@@ -13,15 +14,20 @@ SONAME = "libnvidia-ml.so.1"
 WARNINGS = ("-Wall", "-Wextra", "-Werror", "-Wno-deprecated-declarations")
 
 
-def fetch_header(into: Path, builder: Builder) -> Path:
-    """Fetches the pinned package that has nvml.h, checks its hash, and returns the folder of the header."""
+def header(say: Say) -> Path:
+    """The folder that has NVIDIA's nvml.h: from the pinned package, fetched once. Raises BuildError."""
+    name = recipe_digest([_REQUIREMENTS], relative_to=_REQUIREMENTS.parent)
+    return next(keep(cache() / "images" / "nvml-header" / name, _fetch, say).glob("nvidia/*/include"))
+
+
+def _fetch(into: Path, builder: Builder) -> None:
+    platform = ("--python-platform", "x86_64-manylinux2014")
     builder.run(
         [
-            *("uv", "pip", "install", "--quiet", "--no-deps", "--require-hashes", "--target", into),
-            *("--python-platform", "x86_64-manylinux2014", "--requirements", _REQUIREMENTS),
+            *("uv", "pip", "install", "--quiet", "--no-deps", "--require-hashes", *platform),
+            *("--target", into, "--requirements", _REQUIREMENTS),
         ]
     )
-    return next(into.glob("nvidia/*/include/nvml.h")).parent
 
 
 def functions(header: str) -> list[str]:
