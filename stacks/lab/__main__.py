@@ -26,16 +26,18 @@ def main() -> int:
     parser.add_argument("--without-vendor", action="store_true", help="no vendor package repository: no GPUs")
     parser.add_argument("--only", nargs="+", metavar="NODE", help="only these machines")
     wanted = parser.parse_args()
+    code = 0
     try:
         if wanted.action == "down":
             asyncio.run(lab.down(wanted.stack))
         else:
             spec = wanted.spec or Path("clusters") / f"{wanted.stack}.yaml"
             asyncio.run(_up(wanted, spec))
-    except (CommandFailed, LookupError, OSError) as failed:
-        _say(str(failed))
-        return 3
-    return 0
+    except* (CommandFailed, LookupError, OSError) as failed:
+        for each in failed.exceptions:
+            _say(str(each))
+        code = 3
+    return code
 
 
 async def _up(wanted: argparse.Namespace, spec: Path) -> None:

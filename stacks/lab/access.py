@@ -3,13 +3,13 @@
 import fcntl
 import os
 import shutil
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from spec.folders import state
 from stacks.lab.model import Machine, machines_folder, namespace
-from stacks.lab.process import run
 
 USER = "muster"
 HOST_KEY = "ssh_host_ed25519_key"
@@ -25,20 +25,21 @@ def config(stack: str) -> Path:
     return folder(stack) / "config"
 
 
-async def make_key(path: Path, comment: str) -> str:
+def make_key(path: Path, comment: str) -> str:
     """The public half of a key, made if it is missing. A half-written pair is made anew."""
     public = path.with_name(path.name + ".pub")
     if not public.exists():
         path.unlink(missing_ok=True)
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        await run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", str(path))
+        command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", str(path)]
+        subprocess.run(command, check=True, stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
     return public.read_text().strip()
 
 
-async def user_key(stack: str) -> str:
-    """The public key that machines let in as `muster`."""
+def user_key(stack: str) -> str:
+    """The public key that machines let in as `muster`. Blocks while another process makes it."""
     with locked(stack):
-        return await make_key(folder(stack) / "id_ed25519", f"muster-{stack}")
+        return make_key(folder(stack) / "id_ed25519", f"muster-{stack}")
 
 
 def publish(stack: str) -> None:
@@ -79,7 +80,7 @@ def ssh_config(stack: str, where: Path, machines: list[Machine]) -> str:
 
 @contextmanager
 def locked(stack: str) -> Iterator[None]:
-    """Lets one process of this stack at a time write what all its machines share."""
+    """Lets one writer of this stack at a time change what all its machines share. Never held over an `await`."""
     folder(stack).mkdir(parents=True, exist_ok=True, mode=0o700)
     with (folder(stack) / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

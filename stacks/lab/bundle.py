@@ -79,7 +79,7 @@ def configuration(machine: Machine, places: Places) -> dict[str, Any]:
             "args": ["/sbin/init"],
             # systemd reads `container` to know that clock, devices and console are not its own.
             "env": ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "container=oci"],
-            "capabilities": {each: capabilities for each in ("bounding", "effective", "permitted")},
+            "capabilities": dict.fromkeys(("bounding", "effective", "permitted"), capabilities),
             "noNewPrivileges": False,
         },
         "mounts": _mounts(places),

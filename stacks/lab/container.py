@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from images import node as node_image
 from stacks.lab import access, bundle, cgroups, disk, network
 from stacks.lab.model import Machine, cgroup, machines_folder, runc_folder
 from stacks.lab.process import TAIL, CommandFailed, run, try_run
@@ -41,7 +42,7 @@ async def ensure(machine: Machine) -> Running:
     """
     where = disk.folder(machine)
     found = read(machine.stack, machine.name)
-    if found and disk.declared(where) == machine:
+    if found and disk.declared(where) == machine and await network.connected(machine):
         return found
     await halt(machine.stack, machine.name)
     await disk.prepare(machine)
@@ -98,7 +99,7 @@ async def _start(machine: Machine, where: Path) -> None:
     group = cgroups.beside_version_1(hierarchies, cgroup(machine.stack, machine.name))
     pid_file = where / "init.pid"
     runc = ("runc", "--root", str(runc_folder(machine.stack)), "run", "--detach", "--bundle", str(where))
-    launch = ("sh", "-ceu", LAUNCH, "sh", str(group or ""), str(where), str(disk.image_root(machine.image)))
+    launch = ("sh", "-ceu", LAUNCH, "sh", str(group or ""), str(where), str(node_image.root(machine.image)))
     try:
         await run(
             *("unshare", "--mount", "--propagation", "private"),

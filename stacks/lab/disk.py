@@ -1,5 +1,6 @@
 """A machine's disk: what it has of its own above the node image, and the identity written there when it is made."""
 
+import asyncio
 import hashlib
 import os
 import pwd
@@ -7,17 +8,13 @@ import secrets
 import shutil
 from pathlib import Path
 
+from images import node
 from spec.folders import cache
 from stacks.lab import access
 from stacks.lab.model import Machine, machines_folder
 
 MASKED_UNITS = ("console-getty.service", "nvmf-autoconnect.service")
 """What fails in a container: it has no console and no host NQN of its own."""
-
-
-def image_root(digest: str) -> Path:
-    """The node image that machines share as the lower layer of their disks."""
-    return cache() / "images" / "node" / digest / "rootfs"
 
 
 def vendor_repository(digest: str) -> Path:
@@ -45,25 +42,25 @@ def creation(where: Path) -> str:
 
 async def prepare(machine: Machine) -> None:
     """Makes a machine's disk, or keeps it where it stands on the same image. Raises LookupError without the image."""
-    root, where = image_root(machine.image), folder(machine)
+    root, where = node.root(machine.image), folder(machine)
     if not (root / "sbin/init").exists():
         raise LookupError(
             f"the node image {machine.image} is not in the cache · {root} · run muster up, which builds it"
         )
     found = declared(where)
     if not found or found.image != machine.image:
-        shutil.rmtree(where, ignore_errors=True)
+        await asyncio.to_thread(shutil.rmtree, where, ignore_errors=True)
         for each in ("upper", "work", "rootfs"):
             (where / each).mkdir(parents=True, mode=0o755)
         where.chmod(0o700)
         access.write(where / "creation", secrets.token_hex(8) + "\n")
-        await _identify(machine, where, root)
+        await asyncio.to_thread(_identify, machine, where, root)
     access.write(where / "machine.json", machine.model_dump_json(indent=2) + "\n")
 
 
-async def _identify(machine: Machine, where: Path, root: Path) -> None:
-    host = await access.make_key(where / access.HOST_KEY, machine.name)
-    allowed = await access.user_key(machine.stack)
+def _identify(machine: Machine, where: Path, root: Path) -> None:
+    host = access.make_key(where / access.HOST_KEY, machine.name)
+    allowed = access.user_key(machine.stack)
     user = _user(root, access.USER)
     layer = Layer(where / "upper", root)
     seed = f"{machine.stack}/{machine.name}/{creation(where)}"

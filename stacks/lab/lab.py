@@ -78,16 +78,15 @@ async def node_image(say: Say) -> str:
     """The digest of the node image, which is built if it is not in the cache."""
     from images import node
 
-    await asyncio.to_thread(node.build, say)
-    return node.digest()
+    # The folder's name, not the recipe's digest now: the recipe may have been edited while this was built.
+    return (await asyncio.to_thread(node.build, say)).parent.name
 
 
 async def vendor_repository(say: Say) -> str:
     """The digest of the vendor package repository, which is built if it is not in the cache."""
     from images import vendor
 
-    await asyncio.to_thread(vendor.build, say)
-    return vendor.digest()
+    return (await asyncio.to_thread(vendor.build, say)).name
 
 
 def deployment(stack: str, spec: Path, plan: ClusterPlan) -> Deployment:

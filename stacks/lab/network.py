@@ -1,14 +1,15 @@
 """Makes, reads and removes namespaces, bridges and cables. Each function ends the same from any half-made start."""
 
 import json
+from typing import Any
 
-from stacks.lab.links import bridge_lines, cable_lines, port_lines
+from stacks.lab.links import bridge_lines, cable, cable_lines, port_lines
 from stacks.lab.model import Machine, Network, namespace
 from stacks.lab.process import CommandFailed, run, try_run
 
 
 async def create(network: Network) -> None:
-    """Makes the lab's namespace and its bridges. What stands already as declared stays, so machines keep their links."""
+    """Makes the lab's namespace and bridges. What stands as declared stays, so that machines keep their cables."""
     if await stands(network):
         return
     name = namespace(network.stack)
@@ -53,6 +54,18 @@ async def connect(machine: Machine) -> None:
     await _batch(name, port_lines(machine))
 
 
+async def connected(machine: Machine) -> bool:
+    """Whether every port of a machine is plugged into its bridge. One that is down is plugged in all the same."""
+    try:
+        found = json.loads(
+            await run("ip", "-n", namespace(machine.stack), "-json", "link", "show", "type", "veth") or "[]"
+        )
+    except (CommandFailed, ValueError):
+        return False
+    bridges = {link["ifname"]: link.get("master") for link in found}
+    return all(bridges.get(cable(machine.name, port.name)) == port.plane for port in machine.ports)
+
+
 async def disconnect(stack: str, node: str) -> None:
     """Removes a machine's namespace and cables.
 
@@ -61,7 +74,7 @@ async def disconnect(stack: str, node: str) -> None:
     name = namespace(stack, node)
     if name not in await namespaces():
         return
-    for link in json.loads(await run("ip", "-n", name, "-json", "link", "show", "type", "veth") or "[]"):
+    for link in await _veths(name):
         await try_run("ip", "-n", name, "link", "delete", link["ifname"])
     await run("ip", "netns", "delete", name)
 
@@ -69,6 +82,13 @@ async def disconnect(stack: str, node: str) -> None:
 async def namespaces() -> frozenset[str]:
     """The names of all network namespaces on the host."""
     return frozenset(line.split()[0] for line in (await run("ip", "netns", "list")).splitlines() if line.strip())
+
+
+async def _veths(name: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(
+        await run("ip", "-n", name, "-json", "link", "show", "type", "veth") or "[]"
+    )
+    return found
 
 
 async def _batch(name: str, lines: list[str]) -> None:

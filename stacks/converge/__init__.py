@@ -1,0 +1,7 @@
+"""Makes nodes what the plan says: one Ansible run over all of them, and what it did to each."""
+
+from stacks.converge.inputs import ROLES, hosts, inputs_digest
+from stacks.converge.result import Converged, Host, Note
+from stacks.converge.run import ConvergeError, converge
+
+__all__ = ["ROLES", "ConvergeError", "Converged", "Host", "Note", "converge", "hosts", "inputs_digest"]
