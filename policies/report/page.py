@@ -4,6 +4,7 @@ import base64
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,8 @@ WORDS = {
     State.WAIVED: "waived",
 }
 
+_HERE = Path(__file__).parent
+
 _MANY = 24
 """Tasks that are shown before the rest is folded away."""
 
@@ -59,10 +62,33 @@ class Task:
 
 def page(run: Run, matrix: Matrix) -> str:
     """The page's HTML. Pure: the same run gives the same page."""
-    here = Path(__file__).parent
-    # The folder is this package's own; every value that is printed is made visible first, and then escaped.
+    return (
+        _environment()
+        .get_template("page.html.j2")
+        .render(
+            run=run,
+            matrix=matrix,
+            tasks=tasks(matrix),
+            many=_MANY,
+            reasons=_reasons(run.gate),
+            symbols=SYMBOLS,
+            states=State,
+            order=[State.PASS, *WORST_FIRST[:-1]],
+            style=Markup((_HERE / "style.css").read_text()),  # noqa: S704 - the package's own file
+            pairs=pictures.pairs(run.fabric.pairs) if run.fabric else "",
+            curve=pictures.curve,
+            topology=_drawing(run.topology),
+            simulated=_simulated(run),
+            fabric=_fabric(run.fabric),
+        )
+    )
+
+
+@cache
+def _environment() -> Environment:
+    """Every value that is printed is made visible first, and then escaped."""
     environment = Environment(
-        loader=FileSystemLoader(here),
+        loader=FileSystemLoader(_HERE),
         autoescape=True,
         undefined=StrictUndefined,
         finalize=_finalize,
@@ -72,22 +98,7 @@ def page(run: Run, matrix: Matrix) -> str:
     environment.filters.update(
         fold=fold, value=value, when=_when, span=_span, short=_short, count=_count, size=pictures.size, words=WORDS.get
     )
-    return environment.get_template("page.html.j2").render(
-        run=run,
-        matrix=matrix,
-        tasks=tasks(matrix),
-        many=_MANY,
-        reasons=_reasons(run.gate),
-        symbols=SYMBOLS,
-        states=State,
-        order=[State.PASS, *WORST_FIRST[:-1]],
-        style=Markup((here / "style.css").read_text()),  # noqa: S704 - the package's own file
-        pairs=pictures.pairs(run.fabric.pairs) if run.fabric else "",
-        curve=pictures.curve,
-        topology=_drawing(run.topology),
-        simulated=_simulated(run),
-        fabric=_fabric(run.fabric),
-    )
+    return environment
 
 
 def tasks(matrix: Matrix) -> tuple[Task, ...]:

@@ -54,10 +54,12 @@ def _map(tests: Sequence[PairTest], rail: int, best: float) -> Markup:
         _text(left, 18, f"rail {rail}", "start", "axis"),
         Markup('<rect x="{}" y="{}" width="{:.1f}" height="{:.1f}" class="bed"/>').format(left, top, side, side),
     ]
-    for test in tests:
+    for test in sorted(tests, key=lambda test: not test.ok):  # what is bad is drawn last, and large enough to be seen
         i, j = place[test.a], place[test.b]
+        mark = size - 0.5 if test.ok else max(size - 0.5, 6.0)
         for x, y in ((i, j), (j, i)):
-            parts.append(_cell(test, left + x * size, top + y * size, size - 0.5, size - 0.5, best, 1))
+            shift = (size - mark) / 2
+            parts.append(_cell(test, left + x * size + shift, top + y * size + shift, mark, mark, best, 1))
     span = f"{visible(nodes[0], 20)} … {visible(nodes[-1], 20)}"
     parts.append(_text(left, top + side + 16, span, "start", "axis"))
     return _svg(left + side + 12, top + side + 26, parts, f"Bandwidth between nodes on rail {rail}, Gb/s")
@@ -91,7 +93,7 @@ def curve(sweep: Sweep) -> Markup:
     """Bus bandwidth over message size, with the floor. Empty where no size was measured."""
     if not sweep.points:
         return Markup("")
-    width, height, left, right, top, bottom = 640, 280, 58, 18, 22, 40
+    width, height, left, right, top, bottom = 640, 280, 58, 30, 22, 40
     points = sorted(sweep.points, key=lambda point: point.bytes)
     low, high = math.log2(points[0].bytes), math.log2(points[-1].bytes)
     most = max(sweep.floor, *(point.busbw for point in points)) * 1.15

@@ -16,9 +16,8 @@ def visible(text: str, limit: int = LIMIT) -> str:
     """The text with every hidden character written as its code, newlines as ⏎, cut with … where it is too long."""
     if len(text) <= limit and text.isprintable():
         return text
-    kept = text[: limit + 1]
-    shown = "".join(_shown(each) for each in kept)
-    return f"{shown[:limit]}…" if len(kept) > limit else shown
+    shown = "".join(_shown(each) for each in text[: limit + 1])
+    return f"{shown[:limit]}…" if len(shown) > limit else shown
 
 
 def value(found: JsonValue, limit: int = LIMIT) -> str:

@@ -40,6 +40,11 @@ def cluster(**nodes: int) -> Cluster:
     return Cluster.model_validate(spec)
 
 
+def replan(plan: ClusterPlan, **changed: Any) -> ClusterPlan:
+    """The plan with other parts; built anew, since a plan remembers what it looked up."""
+    return ClusterPlan(**{name: getattr(plan, name) for name in ClusterPlan.model_fields} | changed)
+
+
 PLAN = derive(cluster())
 DIGESTS = Digests(spec=PLAN.digest, pins="a" * 64, suite="b" * 64, catalogue="c" * 64)
 

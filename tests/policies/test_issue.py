@@ -17,6 +17,7 @@ from sample_runs import (
     examination,
     fabric,
     identity,
+    replan,
     sweep,
     verdict,
     verdicts,
@@ -175,7 +176,7 @@ def on_hardware(**changed: Any) -> Candidate:
     """The lab's spec as if it were a site of real hosts."""
     spec = PLAN.spec.model_copy(update={"substrate": Substrate.STATIC})
     nodes = tuple(node.model_copy(update={"machine": MachineKind.HOST}) for node in PLAN.nodes)
-    plan = PLAN.model_copy(update={"spec": spec, "nodes": nodes})
+    plan = replan(PLAN, spec=spec, nodes=nodes)
     told: dict[str, Any] = {
         "plan": plan,
         "deployment": deployment(
@@ -215,7 +216,7 @@ def test_nothing_simulated_ever_earns_production(changed: dict[str, Any], says: 
 
 def test_a_container_never_earns_production() -> None:
     nodes = tuple(node.model_copy(update={"machine": MachineKind.CONTAINER}) for node in PLAN.nodes)
-    plan = on_hardware().plan.model_copy(update={"nodes": nodes})
+    plan = replan(on_hardware().plan, nodes=nodes)
     assert any("a container never" in reason for reason in refusals(on_hardware(plan=plan), NOW))
 
 

@@ -1,0 +1,82 @@
+"""What a run leaves behind can be read again, and nothing else can."""
+
+import json
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+from sample_runs import NOW, run
+
+from policies.evidence import LATEST, Award, EvidenceError, load, run_id, save
+
+RUN = run()
+
+
+def test_a_run_comes_back_as_it_was_saved(tmp_path: Path) -> None:
+    folder = save(RUN, tmp_path)
+    assert folder == tmp_path / "20261129T142000Z"
+    assert load(folder) == load(tmp_path / LATEST) == RUN
+
+
+def test_latest_is_the_newest_run_also_when_an_older_one_is_saved_again(tmp_path: Path) -> None:
+    older = RUN.model_copy(update={"id": run_id(NOW - timedelta(days=1))})
+    for each in (older, RUN, older):
+        save(each, tmp_path)
+    assert load(tmp_path / LATEST).id == RUN.id
+    assert sorted(each.name for each in tmp_path.iterdir()) == [older.id, RUN.id, LATEST]
+
+
+def test_a_write_that_breaks_leaves_the_old_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = save(RUN, tmp_path)
+
+    def full(self: Path, target: Path) -> Path:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", full)
+    with pytest.raises(OSError, match="No space"):
+        save(RUN.model_copy(update={"topology": "<svg/>"}), tmp_path)
+    assert load(folder) == RUN
+    assert [each.name for each in folder.iterdir()] == ["run.json"]
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("", "the file"),
+        ("[]", "the file"),
+        (json.dumps(RUN.model_dump(mode="json") | {"version": "muster/run/v9"}), "version"),
+        (json.dumps(RUN.model_dump(mode="json") | {"extra": 1}), "extra"),
+        (json.dumps(RUN.model_dump(mode="json"))[:-100], "the file"),
+    ],
+)
+def test_a_run_of_another_form_is_refused_with_its_place(tmp_path: Path, content: str, says: str) -> None:
+    (tmp_path / "run.json").write_text(content)
+    with pytest.raises(EvidenceError, match=f"run.json: {says}"):
+        load(tmp_path)
+
+
+def test_a_missing_run_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(EvidenceError, match="run muster certify first"):
+        load(tmp_path / "latest")
+
+
+def test_an_award_is_a_certificate_or_reasons_and_never_neither_or_both() -> None:
+    good = RUN.awards["gpu-0"]
+    for broken in (
+        {},
+        {"envelope": good.envelope},
+        {"certificate": good.certificate},
+        {"envelope": good.envelope, "refused": ("no",)},
+        {"envelope": good.envelope, "certificate": good.certificate, "refused": ("no",)},
+    ):
+        with pytest.raises(ValueError, match="either a certificate"):
+            Award.model_validate(broken)
+
+
+def test_an_instant_without_its_zone_is_no_run() -> None:
+    with pytest.raises(ValueError, match="time zone"):
+        run_id(datetime(2026, 11, 29))  # noqa: DTZ001
+
+
+def test_a_run_keeps_no_path_of_the_machine_that_made_it(tmp_path: Path) -> None:
+    assert "/nowhere" not in (save(RUN, tmp_path) / "run.json").read_text()
