@@ -9,7 +9,7 @@ from enum import IntEnum
 from pydantic import JsonValue
 
 from policies.expectation import ANY, SOME, Expectation, Reference
-from policies.wording import bounded, joined, listed, shown, words
+from policies.wording import LARGEST, bounded, joined, listed, shown, words
 
 LONGEST_TEXT = 10_000
 """Characters that a regular expression is tried on; a longer text is malformed."""
@@ -78,13 +78,15 @@ def _holds(true: bool, expectation: Expectation, value: JsonValue, scope: _Scope
 
 
 def _kind(value: object) -> str:
-    """JSON's name of a value's type; NaN and infinities, which JSON has not, are `not a number`."""
+    """JSON's name of a value's type; NaN, infinities and whole numbers that JSON cannot carry are `not a number`."""
     match value:
         case None:
             return "null"
         case bool():
             return "a truth value"
         case float() if not math.isfinite(value):
+            return "not a number"
+        case int() if abs(value) > LARGEST:
             return "not a number"
         case int() | float():
             return "a number"
@@ -278,7 +280,7 @@ def _together(answers: Mapping[str, Answer]) -> Answer:
     if not bad:
         return Answer(Holding.HOLDS)
     worst = max(each.holding for each in bad.values())
-    said = [f"{name}: {each.why}" if name else each.why for name, each in bad.items()]
+    said = [f"{shown(name)}: {each.why}" if name else each.why for name, each in bad.items()]
     return Answer(worst, bounded({name: each.broke for name, each in bad.items() if name}), joined(said, "; "))
 
 

@@ -1,13 +1,11 @@
 """The controls of `policies/controls/`, read, checked against each other, and as a reference for people."""
 
-import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-import rfc8785
-
+from policies.canonical import digest
 from policies.control import Control
 from policies.pins import PIN_EXPECTATIONS
 from policies.reading import PolicyError, read
@@ -47,7 +45,7 @@ class Catalogue:
     def digest(self) -> str:
         """SHA-256 of the catalogue's canonical JSON (RFC 8785): what certificates carry."""
         data = [control.model_dump(mode="json", exclude_unset=True) for control in self.controls]
-        return hashlib.sha256(rfc8785.dumps(data)).hexdigest()
+        return digest(data)
 
 
 def load_catalogue(folder: Path = CONTROLS) -> Catalogue:

@@ -14,11 +14,11 @@ from policies.pins import PinSet, expectations_of
 from policies.reading import PolicyError
 from policies.verdict import State, Verdict, WaiverNote
 from policies.waivers import Waivers
-from policies.wording import LONGEST, bounded, words
+from policies.wording import bounded, one_line, words
 from spec.plan import LACKING, ClusterPlan, Expectations, Node
 
-FRESH = timedelta(minutes=15)
-"""How old an examination may be when it is judged: longer than one takes, shorter than a node takes to change."""
+FRESH = timedelta(hours=1)
+"""How old an examination may be when it is judged: the fabric's tests come between it and the certificate."""
 
 
 def judge(
@@ -54,9 +54,9 @@ def judge(
     if examination is None:
         return says(State.NOT_EVALUATED, "the node was not examined")
     if examination.node != node.name:
-        return says(State.ERROR, f"the examination is of {examination.node}")
+        return says(State.ERROR, one_line(f"the examination is of {examination.node}"))
     if examination.unreachable is not None:
-        return says(State.UNREACHABLE, bounded_text(examination.unreachable))
+        return says(State.UNREACHABLE, one_line(examination.unreachable))
     if reason := _stale(examination, now, fresh):
         return says(State.NOT_EVALUATED, reason)
     measured = examination.measured(control.measure)
@@ -66,14 +66,14 @@ def judge(
         return says(State.NOT_EVALUATED, f"{control.measure}: {reason}")
     verdict = verdict.model_copy(update={"simulated": measured.simulated})
     if measured.outcome is not Outcome.MEASURED:
-        return says(State.ERROR, bounded_text(measured.reason or measured.outcome.value))
+        return says(State.ERROR, one_line(measured.reason or measured.outcome.value))
     found = answer(control.expect, measured.value, expectations)
     if found.holding is Holding.MALFORMED:
-        return says(State.ERROR, found.why, found.broke)
+        return says(State.ERROR, one_line(found.why), found.broke)
     if found.holding is Holding.BROKEN:
-        return _waived(says(State.FAIL, found.why, found.broke), waivers, now)
+        return _waived(says(State.FAIL, one_line(found.why), found.broke), waivers, now)
     if not examination.complete:
-        return says(State.NOT_EVALUATED, "the examination was cut off before its closing record")
+        return says(State.NOT_EVALUATED, one_line(f"the examination is not complete: {examination.fault or 'cut off'}"))
     return says(State.PASS, found=bounded(measured.value))
 
 
@@ -162,12 +162,6 @@ def judge_cluster(
         strangers=tuple(sorted(told.keys() - {node.name for node in plan.nodes})),
     )
     return ClusterVerdicts(verdicts, coverage)
-
-
-def bounded_text(text: str) -> str:
-    """What a node said of itself, on one line without control characters and cut to a verdict's length."""
-    line = "".join(each if each.isprintable() else " " for each in text)
-    return line if len(line) <= LONGEST else line[:LONGEST] + "…"
 
 
 def _exempt(control: Control, node: Node, expectations: Expectations) -> str:

@@ -1,13 +1,12 @@
 """Version pins: what is installed where, to the last revision, in `policies/pins/NAME.yaml`."""
 
-import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeAlias
 
-import rfc8785
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
+from policies.canonical import digest
 from policies.reading import PolicyError, read
 from spec.plan import ClusterPlan, Expectations, Node, expectations
 from spec.schema import Role
@@ -89,9 +88,7 @@ class PinSet(BaseModel):
     @property
     def digest(self) -> str:
         """The lock: SHA-256 of the components and packages in canonical JSON (RFC 8785). Words do not change it."""
-        return hashlib.sha256(
-            rfc8785.dumps(self.model_dump(mode="json", include={"components", "packages"}))
-        ).hexdigest()
+        return digest(self.model_dump(mode="json", include={"components", "packages"}))
 
     def packages_of(self, node: Node) -> Packages:
         """What a node must have: the packages of all nodes and those of its roles."""

@@ -1,6 +1,7 @@
 """Expectations and measured values in words: short, and safe to print whatever a node sent."""
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 
@@ -14,28 +15,45 @@ MOST_SAID = 4
 """Items that a sentence lists."""
 LONGEST = 200
 """Characters of a text that a verdict keeps."""
+LONGEST_REASON = 1000
+"""Characters of a verdict's reason."""
+LARGEST = 2**53
+"""The whole number up to which JSON is exact (RFC 8785)."""
 DEEPEST = 4
 
 
 def bounded(value: JsonValue, depth: int = DEEPEST) -> JsonValue:
-    """The value, or what of it fits into a verdict; what is left out is marked `…`."""
-    if isinstance(value, str):
-        return value if len(value) <= LONGEST else value[:LONGEST] + "…"
-    if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > 64:
-        return "…"
-    if isinstance(value, float) and value - value != 0:
-        return str(value)
-    if not isinstance(value, list | dict):
-        return value
-    if depth == 0:
-        return "…"
-    if isinstance(value, list):
-        kept = [bounded(each, depth - 1) for each in value[:MOST_ITEMS]]
-        return [*kept, f"… {len(value) - MOST_ITEMS} more"] if len(value) > MOST_ITEMS else kept
+    """The value, or what of it fits into a verdict and into canonical JSON; what is left out is marked `…`."""
+    match value:
+        case str():
+            return _text(value)
+        case bool() | None:
+            return value
+        case int():
+            return value if -LARGEST <= value <= LARGEST else "…"
+        case float():
+            return value if math.isfinite(value) else str(value)
+        case list() | dict() if depth == 0:
+            return "…"
+        case list():
+            kept = [bounded(each, depth - 1) for each in value[:MOST_ITEMS]]
+            return [*kept, f"… {len(value) - MOST_ITEMS} more"] if len(value) > MOST_ITEMS else kept
     items: dict[str, JsonValue] = {
-        key[:LONGEST]: bounded(each, depth - 1) for key, each in islice(value.items(), MOST_ITEMS)
+        _text(key): bounded(each, depth - 1) for key, each in islice(value.items(), MOST_ITEMS)
     }
     return {**items, "…": f"{len(value) - MOST_ITEMS} more"} if len(value) > MOST_ITEMS else items
+
+
+def _text(text: str) -> str:
+    """Cut to a verdict's length, and without lone surrogates, which no canonical JSON has."""
+    cut = text if len(text) <= LONGEST else text[:LONGEST] + "…"
+    return cut.encode("utf-8", "backslashreplace").decode()
+
+
+def one_line(text: str) -> str:
+    """What a node said, for a verdict's reason: on one line, without control characters, cut to its length."""
+    line = "".join(each if each.isprintable() else " " for each in text[: LONGEST_REASON + 1])
+    return line if len(line) <= LONGEST_REASON else line[:LONGEST_REASON] + "…"
 
 
 def shown(value: object) -> str:

@@ -80,9 +80,7 @@ def expectations(plan: ClusterPlan, node: Node) -> Expectations:
             f"{each.plane}/{name}": each.mtu for each in node.interfaces for name in sorted(peers[each.plane])
         },
         "network.rails": [each.name for each in node.interfaces if each.plane.startswith("rail-")],
-        "network.ports": sorted(
-            {each.name for each in node.interfaces} | {e for i in node.interfaces for e in i.links}
-        ),
+        "network.ports": [*sorted({name for each in node.interfaces for name in (each.name, *each.links)})],
         "network.bonds": {each.name: list(each.links) for each in node.interfaces if each.links},
         "network.bonded": {
             each.name: {"mode": each.bond.value, "up": [*sorted(each.links)], "down": []}
