@@ -111,5 +111,5 @@ class Builder:
         if process.returncode:
             raise BuildError(
                 f"{words[0]} ended with status {process.returncode}: {' / '.join(last)} · {self.log} · "
-                "read the log, then build again: what was finished is kept"
+                "read the log, mend what it names, and build again"
             )

@@ -258,6 +258,16 @@ def test_without_a_state_file_no_driver_is_loaded(nvml, healthy):
     nvml.state.rmdir()
 
 
+def test_after_the_last_shutdown_nothing_is_answered(nvml):
+    assert nvml.ask("nvmlInit") is None
+    assert nvml.ask("nvmlShutdown") is None
+    assert nvml.ask("nvmlDeviceGetCount") == 8
+    assert nvml.ask("nvmlShutdown") is None
+    assert nvml.ask("nvmlDeviceGetCount") == "error 1"
+    assert nvml.ask("nvmlShutdown") == "error 1"
+    assert nvml.ask("nvmlInit") is None
+
+
 def test_a_module_of_another_version_than_the_library_is_a_mismatch(nvml, healthy):
     nvml.write(healthy.replace("[system]\n", "[system]\nkernel_module = 580.82.07\n"))
     assert nvml.ask("nvmlDeviceGetCount") == MISMATCH
