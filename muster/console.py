@@ -5,7 +5,7 @@ On a terminal progress is drawn; elsewhere it is plain lines, so that logs stay 
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -57,11 +57,20 @@ def table(*columns: str) -> Table:
 
 
 @contextmanager
-def working(what: str) -> Iterator[None]:
-    """Shows that something takes a while: a spinner on a terminal, one line elsewhere."""
-    if err.is_terminal:
-        with err.status(what):
-            yield
-    else:
+def progress(what: str) -> Iterator[Callable[[str, bool], None]]:
+    """Shows what goes on: gives a function that takes a line, and whether it is worth keeping.
+
+    On a terminal lines that are not kept replace each other beside a spinner; elsewhere they are left out.
+    """
+    if not err.is_terminal:
         say(what)
-        yield
+        yield lambda line, keep: say(line) if keep else None
+        return
+    with err.status(Text(what)) as status:
+
+        def show(line: str, keep: bool) -> None:
+            if keep:
+                say(line)
+            status.update(Text(f"{what} · {line.splitlines()[0][:100] if line else ''}"))
+
+        yield show

@@ -1,0 +1,147 @@
+"""One certification run: examine every node, test the fabric, judge, sign for who passed."""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from muster.standing import Standing
+from policies import issue
+from policies.certificate import verify
+from policies.evidence import Award, Run, run_id, site, summarise
+from policies.fabric import FabricResult, FaultKind
+from policies.gate import GateDecision, gate
+from policies.judge import ClusterVerdicts, judge_cluster
+from policies.measurement import Examination
+from policies.verdict import State, Verdict
+from spec.draw import draw
+from spec.plan import Node
+from spec.proofs import prove
+from spec.schema import Role
+from validation.examine import examine_nodes
+from validation.fabric.reach import attribute
+from validation.fabric.run import examine_fabric
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What one look at the whole cluster gave."""
+
+    started: datetime
+    examinations: Mapping[str, Examination]
+    judged: ClusterVerdicts
+
+
+async def observe(cluster: Standing, say: Say) -> Observed:
+    """Examines and judges every node, in one wave.
+
+    Always all of them, whoever is asked for: a lost peer is charged to the node whose own port explains it, and that
+    takes both ends' word.
+    """
+    started = datetime.now(UTC)
+    told = await examine_nodes(
+        cluster.plan,
+        cluster.transport,
+        [node.name for node in cluster.plan.nodes],
+        say,
+        expectations_of=lambda _, node: cluster.expectations(node),
+    )
+    examinations = attribute(cluster.plan, told)
+    judged = judge_cluster(
+        cluster.catalogue, cluster.plan, cluster.pins, examinations.values(), cluster.waivers, datetime.now(UTC)
+    )
+    return Observed(started, examinations, judged)
+
+
+async def certify(cluster: Standing, nodes: Sequence[Node], say: Say) -> Run:
+    """A certification run over some nodes: a new certificate for each that passed, the reasons for each that did not.
+
+    A refused node's older certificate is taken away where something failed; where it merely could not be told, it
+    stays and keeps its date.
+    """
+    seen = await observe(cluster, say)
+    compute = [node for node in cluster.plan.with_role(Role.COMPUTE) if reached(seen.examinations.get(node.name))]
+    fabric = None
+    if any(node.has(Role.COMPUTE) for node in nodes):
+        fabric = await examine_fabric(
+            cluster.transport, cluster.plan, cluster.deployment, seen.examinations, compute, say
+        )
+    awards = {node.name: award(cluster, node, seen, fabric) for node in nodes}
+    for name, given in awards.items():
+        keep(cluster.certificates, name, given, proven_bad(name, seen.judged.verdicts.get(name, ()), fabric))
+    return Run(
+        id=run_id(seen.started),
+        started=seen.started,
+        finished=datetime.now(UTC),
+        site=site(cluster.deployment),
+        plan=summarise(cluster.plan, prove(cluster.plan)),
+        digests=cluster.digests,
+        pins=cluster.pins,
+        examinations=tuple(seen.examinations.values()),
+        verdicts=tuple(verdict for each in seen.judged.verdicts.values() for verdict in each),
+        fabric=fabric,
+        awards=awards,
+        gate=decide(cluster, fabric, {name: "; ".join(each.refused) for name, each in awards.items() if each.refused}),
+        topology=draw(cluster.plan),
+    )
+
+
+def reached(examination: Examination | None) -> bool:
+    """Whether a node can take part in the fabric's tests."""
+    return examination is not None and examination.unreachable is None
+
+
+def award(cluster: Standing, node: Node, seen: Observed, fabric: FabricResult | None) -> Award:
+    """A node's certificate, or why it has none."""
+    signer = cluster.signer()
+    candidate = issue.Candidate(
+        plan=cluster.plan,
+        deployment=cluster.deployment,
+        node=node.name,
+        examination=seen.examinations[node.name],
+        verdicts=seen.judged.verdicts[node.name],
+        controls=frozenset(control.id for control in cluster.catalogue),
+        digests=cluster.digests,
+        fabric=fabric,
+    )
+    now = datetime.now(UTC)
+    try:
+        envelope = issue.issue(candidate, signer, now)
+    except issue.Refused as refused:
+        return Award(refused=refused.reasons)
+    return Award(envelope=envelope.decode(), certificate=verify(envelope, [signer.public_key], now))
+
+
+def proven_bad(name: str, verdicts: Sequence[Verdict], fabric: FabricResult | None) -> bool:
+    """Whether a node was found at fault, rather than merely not found good."""
+    failed = any(verdict.state is State.FAIL and verdict.keeps_out for verdict in verdicts)
+    findings = fabric.findings if fabric else ()
+    return failed or any(name in each.nodes and each.kind is not FaultKind.INCONCLUSIVE for each in findings)
+
+
+def keep(folder: Path, name: str, given: Award, bad: bool) -> None:
+    """Puts a new certificate in its place whole, or takes the old one away from a node that is bad."""
+    path = folder / f"{name}.json"
+    if given.envelope is not None:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        scratch = folder / f".{name}.{os.getpid()}"
+        scratch.write_text(given.envelope)
+        scratch.replace(path)
+    elif bad:
+        path.unlink(missing_ok=True)
+
+
+def decide(cluster: Standing, fabric: FabricResult | None, refused: Mapping[str, str]) -> GateDecision:
+    """The gate for the class that this deployment can earn."""
+    return gate(
+        cluster.plan,
+        cluster.envelopes(),
+        cluster.trusted(),
+        cluster.deployment.certificate_class,
+        datetime.now(UTC),
+        fabric=fabric,
+        refused=refused,
+    )

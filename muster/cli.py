@@ -1,0 +1,64 @@
+"""The command `muster`: joins the rooms, holds no logic of its own."""
+
+import sys
+import traceback
+
+import click
+import typer
+
+from muster.commands import cluster, gate, nodes, plan, reference
+from muster.console import Problem, err
+from policies.exits import Exit
+
+app = typer.Typer(
+    name="muster",
+    help="Only nodes that pass muster join the pool.",
+    no_args_is_help=True,
+    add_completion=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    epilog="Exit codes: 0 pass · 1 fail · 2 usage or configuration · 3 error or unreachable · "
+    "4 incomplete coverage · 5 expired or invalid certificate",
+)
+for commands in (plan, cluster, nodes, gate, reference):
+    commands.register(app)
+
+_debug = False
+
+
+@app.callback()
+def options(debug: bool = typer.Option(False, "--debug", help="Show a traceback where something breaks.")) -> None:
+    """Options of every command."""
+    global _debug
+    _debug = debug
+
+
+def main() -> None:
+    """Runs a command and ends the process with its exit code: no traceback without `--debug`."""
+    try:
+        code = app(standalone_mode=False)
+    except Problem as problem:
+        problem.show()
+        _trace()
+        code = problem.exit
+    except click.exceptions.Abort:
+        err.print("interrupted; what was done is kept, run the same command again to go on")
+        code = Exit.ERROR
+    except click.ClickException as error:
+        error.show()
+        code = Exit.USAGE
+    except KeyboardInterrupt:
+        err.print("interrupted; what was done is kept, run the same command again to go on")
+        code = Exit.ERROR
+    except Exception as error:
+        err.print(
+            f"{type(error).__name__}: {error}\n    this is a fault in muster; --debug shows where", style="bold red"
+        )
+        _trace()
+        code = Exit.ERROR
+    sys.exit(int(code or 0))
+
+
+def _trace() -> None:
+    if _debug:
+        traceback.print_exc()

@@ -1,0 +1,1 @@
+"""The commands, a file for each thing that people work on. Each has `register(app)`."""

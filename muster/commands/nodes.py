@@ -1,0 +1,155 @@
+"""Commands about nodes: certify, verify, status, drift, converge."""
+
+import asyncio
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.text import Text
+from securesystemslib.signer import Key
+
+from muster.certify import certify as run_certification
+from muster.console import Problem, document, result, say
+from muster.standing import DEFAULT_STACK, standing
+from policies import evidence, keys
+from policies.certificate import CertificateError, verify
+from policies.evidence import Run
+from policies.exits import Exit
+from policies.report import write_report
+from policies.verdict import State, Verdict
+
+Stack = Annotated[str, typer.Option("--stack", envvar="MUSTER_STACK", help="The stack whose cluster it is.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+Names = Annotated[list[str] | None, typer.Argument(help="Names of nodes; all where none is given.")]
+
+MARKS = {
+    State.PASS: ("✓", "green"),
+    State.NOT_APPLICABLE: ("–", "dim"),
+    State.WAIVED: ("w", "yellow"),
+    State.FAIL: ("✗", "bold red"),
+    State.ERROR: ("!", "bold red"),
+    State.UNREACHABLE: ("?", "bold red"),
+    State.NOT_EVALUATED: ("○", "bold red"),
+}
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the commands."""
+    app.command("certify")(certify)
+    app.command("verify")(verify_certificates)
+
+
+def certify(nodes: Names = None, stack: Stack = DEFAULT_STACK, as_json: Json = False) -> int:
+    """Examine nodes, sign a certificate for each that passed, and open it in the pool."""
+    cluster = standing(stack)
+    chosen = cluster.chosen(nodes or [])
+    say(f"examining {len(cluster.plan.nodes)} of {len(cluster.plan.nodes)} nodes")
+    run = asyncio.run(run_certification(cluster, chosen, say))
+    folder = evidence.save(run, cluster.reports)
+    paths = write_report(run, folder)
+    if as_json:
+        document(run.model_dump(mode="json"))
+    else:
+        _show(run)
+        result(f"report: {paths.html}")
+    return exit_of(run)
+
+
+def exit_of(run: Run) -> Exit:
+    """0 where every node that was asked for got a certificate; else what weighs most of what kept them from it."""
+    refused = [name for name, given in run.awards.items() if given.refused]
+    if not refused:
+        return Exit.PASS
+    states = {verdict.state for verdict in run.verdicts if verdict.node in refused and verdict.keeps_out}
+    if State.FAIL in states or (run.fabric and run.fabric.state is State.FAIL):
+        return Exit.FAIL
+    return Exit.ERROR if states & {State.ERROR, State.UNREACHABLE} else Exit.INCOMPLETE
+
+
+def _show(run: Run) -> None:
+    for name, given in run.awards.items():
+        verdicts = [verdict for verdict in run.verdicts if verdict.node == name]
+        counts = ", ".join(
+            f"{count} {state.value.replace('_', ' ')}"
+            for state in State
+            if (count := sum(verdict.state is state for verdict in verdicts))
+        )
+        if given.certificate:
+            until = f"certified until {given.certificate.expires:%-d %b %H:%M} UTC"
+            result(Text.assemble((f"{name:<12}", "bold"), f"{counts:<44} ", (until, "green")))
+        else:
+            result(Text.assemble((f"{name:<12}", "bold"), f"{counts:<44} ", ("refused", "bold red")))
+        for verdict in verdicts:
+            if verdict.state in (State.FAIL, State.ERROR, State.UNREACHABLE, State.NOT_EVALUATED):
+                result(_line(verdict))
+        told = {reason for reason in given.refused if not any(reason.startswith(v.control) for v in verdicts)}
+        for reason in sorted(told):
+            result(Text(f"            {reason}", "red"))
+    for note in dict.fromkeys([*run.site.simulated, *(run.fabric.simulated if run.fabric else ())]):
+        result(Text(f"not real: {note}", "dim"))
+    good = sum(1 for given in run.awards.values() if given.certificate)
+    result(f"{good} certified, {len(run.awards) - good} refused")
+
+
+def _line(verdict: Verdict) -> Text:
+    mark, style = MARKS[verdict.state]
+    words = verdict.reason or verdict.expected
+    repair = f" · {verdict.repair}" if verdict.repair else ""
+    return Text.assemble("          ", (mark, style), f" {verdict.control}  {words}{repair}")
+
+
+Files = Annotated[list[Path] | None, typer.Argument(help="Certificates; those of the stack where none is given.")]
+PublicKeys = Annotated[
+    list[Path] | None, typer.Option("--key", help="A trusted public key (PEM); those of the stack where none is given.")
+]
+
+
+def verify_certificates(
+    files: Files = None,
+    stack: Stack = DEFAULT_STACK,
+    key: PublicKeys = None,
+    node: Annotated[str | None, typer.Option(help="The node that must have been certified.")] = None,
+    identity: Annotated[str | None, typer.Option(help="Digest of the hardware identity that it must have now.")] = None,
+    as_json: Json = False,
+) -> int:
+    """Check certificates, offline: signature, node, hardware, expiry. Exit 5 where one does not hold."""
+    try:
+        trusted = keys.trusted(key) if key else standing(stack).trusted()
+    except keys.KeyFileError as error:
+        raise Problem(str(error), exit=Exit.USAGE) from None
+    if files:
+        wanted = [(path, node) for path in files]
+    else:
+        cluster = standing(stack)
+        wanted = [(cluster.certificates / f"{each.name}.json", each.name) for each in cluster.plan.nodes]
+    rows = [_verified(path, expected, identity, trusted) for path, expected in wanted]
+    if as_json:
+        document(rows)
+    else:
+        for row in rows:
+            mark = ("✓ ", "green") if row["holds"] else ("✗ ", "bold red")
+            result(Text.assemble(mark, row["words"]))
+    return Exit.PASS if all(row["holds"] for row in rows) else Exit.INVALID
+
+
+def _verified(path: Path, node: str | None, identity: str | None, trusted: tuple[Key, ...]) -> dict[str, Any]:
+    try:
+        held = verify(_bounded(path), trusted, datetime.now(UTC), node=node, identity=identity)
+    except FileNotFoundError:
+        return {"file": str(path), "holds": False, "kind": "Missing", "words": f"{path}: there is no certificate"}
+    except (CertificateError, OSError) as error:
+        kind = type(error).__name__
+        return {"file": str(path), "holds": False, "kind": kind, "words": f"{path}: {kind}: {error}"}
+    worth = f"{held.certificate_class.value} certificate until {held.expires:%-d %b %H:%M} UTC"
+    return {
+        "file": str(path),
+        "holds": True,
+        "words": f"{held.node}: {worth}, {len(held.passed)} controls passed",
+        "certificate": held.model_dump(mode="json"),
+    }
+
+
+def _bounded(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(1024 * 1024)

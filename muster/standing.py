@@ -1,0 +1,125 @@
+"""A cluster that stands, with everything that its examination needs: what most commands begin with."""
+
+import os
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from pydantic import ValidationError
+from securesystemslib.signer import Key, Signer
+
+from muster.console import Problem
+from policies import keys
+from policies.catalogue import Catalogue, load_catalogue
+from policies.certificate import Digests
+from policies.exits import Exit
+from policies.pins import PinSet, expectations_of, load_pins
+from policies.reading import PolicyError
+from policies.waivers import Waivers, waivers_of
+from spec.deployment import Deployment
+from spec.folders import state
+from spec.load import SpecErrors, load
+from spec.plan import ClusterPlan, Expectations, Node, derive
+from validation import suite
+from validation.transport import Ssh
+
+DEFAULT_STACK = "lab"
+
+
+@dataclass(frozen=True)
+class Standing:
+    """The deployment of a stack, its plan, and what it is judged by."""
+
+    deployment: Deployment
+    plan: ClusterPlan
+    pins: PinSet
+    catalogue: Catalogue
+    waivers: Waivers
+
+    @cached_property
+    def transport(self) -> Ssh:
+        """How its nodes are reached."""
+        return Ssh(self.deployment.ssh_config)
+
+    @cached_property
+    def digests(self) -> Digests:
+        """By what its nodes are judged."""
+        return Digests(
+            spec=self.plan.digest, pins=self.pins.digest, suite=suite.digest(), catalogue=self.catalogue.digest
+        )
+
+    @property
+    def certificates(self) -> Path:
+        """The folder of its nodes' certificates."""
+        return self.deployment.state / "certificates"
+
+    @property
+    def reports(self) -> Path:
+        """The folder of its reports, in the checkout that it was deployed from."""
+        return Path.cwd() / "reports" / self.deployment.stack
+
+    def signer(self) -> Signer:
+        """The key that signs its certificates: MUSTER_SIGNING_KEY, a URI, else a file key made on first use."""
+        try:
+            if uri := os.environ.get("MUSTER_SIGNING_KEY"):
+                public = os.environ.get("MUSTER_SIGNING_PUBLIC_KEY")
+                return keys.signer(uri, Path(public) if public else None)
+            return keys.create(self.deployment.state / "keys")
+        except keys.KeyFileError as error:
+            raise Problem(str(error)) from None
+
+    def trusted(self) -> tuple[Key, ...]:
+        """The public keys whose certificates count. None yet is no error: then no certificate holds."""
+        paths = sorted((self.deployment.state / "keys").glob("*.pub"))
+        if public := os.environ.get("MUSTER_SIGNING_PUBLIC_KEY"):
+            paths.append(Path(public))
+        try:
+            return keys.trusted(paths)
+        except keys.KeyFileError as error:
+            raise Problem(str(error)) from None
+
+    def envelopes(self) -> dict[str, bytes]:
+        """Every node's certificate as it was issued, by node; those without one are missing."""
+        found = {}
+        for node in self.plan.nodes:
+            path = self.certificates / f"{node.name}.json"
+            if path.is_file():
+                found[node.name] = path.read_bytes()
+        return found
+
+    def expectations(self, node: Node) -> Expectations:
+        """What is expected of a node."""
+        return expectations_of(self.plan, node, self.pins)
+
+    def chosen(self, names: list[str]) -> tuple[Node, ...]:
+        """The nodes of these names; all where there are none. An unknown name is a usage error."""
+        try:
+            return tuple(self.plan.node(name) for name in dict.fromkeys(names)) if names else self.plan.nodes
+        except LookupError as error:
+            raise Problem(str(error.args[0]), exit=Exit.USAGE) from None
+
+
+def standing(stack: str) -> Standing:
+    """The cluster of a stack. Raises Problem where it does not stand, or its spec was edited since."""
+    path = state(stack) / "deployment.json"
+    try:
+        deployment = Deployment.model_validate_json(path.read_bytes())
+    except FileNotFoundError:
+        raise Problem(f"stack {stack} does not stand", where=str(path), advice=f"make up CLUSTER={stack}") from None
+    except (OSError, ValidationError) as error:
+        raise Problem(f"cannot be read: {error}", where=str(path), advice=f"make up CLUSTER={stack}") from None
+    try:
+        plan = derive(load(deployment.spec))
+        catalogue = load_catalogue()
+        pins = load_pins(plan.spec.pins)
+        waivers = waivers_of(plan, catalogue)
+    except (SpecErrors, PolicyError, ValueError) as error:
+        raise Problem(str(error), exit=Exit.USAGE) from None
+    if plan.digest != deployment.spec_digest:
+        raise Problem(
+            "the spec was edited since the cluster was stood up",
+            where=str(deployment.spec),
+            advice=f"make up CLUSTER={stack} applies it; or put the spec back",
+            exit=Exit.USAGE,
+        )
+    return Standing(deployment, plan, pins, catalogue, waivers)
