@@ -3,7 +3,7 @@
 import copy
 import difflib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -15,6 +15,9 @@ from pydantic_core import ErrorDetails
 
 from spec.document import Document, Path_, read, unwritten, written
 from spec.schema import Cluster
+
+MOST = 100
+"""Errors that are told one by one."""
 
 
 @dataclass(frozen=True)
@@ -95,12 +98,20 @@ def examine(path: Path) -> Loaded:
             cluster = Cluster.model_validate_json(json.dumps(document.data), strict=True)
         except ValidationError as invalid:
             errors += _errors(path, document, invalid)
-    errors.sort(key=lambda error: (error.line, error.field))
-    return Loaded(path, document, None if errors else cluster, tuple(dict.fromkeys(errors)))
+    return Loaded(path, document, None if errors else cluster, in_order(errors))
+
+
+def in_order(errors: Iterable[SpecError]) -> tuple[SpecError, ...]:
+    """Errors by line, each once."""
+    return tuple(sorted(dict.fromkeys(errors), key=lambda error: (error.line, error.field)))
 
 
 def _errors(path: Path, document: Document, invalid: ValidationError) -> Iterator[SpecError]:
-    found = invalid.errors(include_url=False)
+    every = sorted(invalid.errors(include_url=False), key=lambda error: document.line(tuple(error["loc"])))
+    found = every[:MOST]
+    if len(every) > MOST:
+        line = document.line(tuple(every[MOST]["loc"]))
+        yield SpecError(path, line, "", f"{len(every) - MOST:,} more errors from here on", "mend those above first")
     meant = {near(tuple(error["loc"])) for error in found if error["type"] == "extra_forbidden"}
     for error in found:
         if error["type"] == "contradiction":
@@ -137,7 +148,9 @@ def _words(error: ErrorDetails, where: Path_) -> tuple[str, str]:
         case "too_short":
             return "an empty list", f"give at least {context['min_length']}"
         case "greater_than" | "greater_than_equal" | "less_than" | "less_than_equal":
-            return f"{given} is out of range", f"write {_type(where)}"
+            limits = {"gt": "above", "ge": "at least", "lt": "below", "le": "at most"}
+            limit = " ".join(f"{word} {context[key]}" for key, word in limits.items() if key in context)
+            return f"{given} is out of range: {limit}", f"write {_type(where)}"
     return f"{given}, which cannot be", f"write {_type(where)}"
 
 
@@ -146,7 +159,7 @@ def _shown(value: Any) -> str:
         return "a group of keys"
     if isinstance(value, list):
         return "a list"
-    text = json.dumps(value, ensure_ascii=False) if not isinstance(value, str) else repr(value)
+    text = repr(value) if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= 60 else f"{text[:57]}…"
 
 

@@ -68,5 +68,5 @@ def _verbs(cluster: Cluster, found: _Environment, unset: dict[str, str]) -> None
     lossless = traffic_class(fabric)
     if lossless:
         found.set("NCCL_IB_TC", str(lossless.nccl_tc), f"DSCP {lossless.dscp} of networks.fabric.lossless")
-    if fabric.kind is FabricKind.INFINIBAND and fabric.pkey:
-        found.set("NCCL_IB_PKEY", hex(fabric.pkey), "networks.fabric.pkey")
+    if fabric.pkey:
+        unset["NCCL_IB_PKEY"] = "NCCL takes the key's index in each port's table, 0 by default, and not the key"

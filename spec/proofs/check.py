@@ -1,10 +1,10 @@
 """Everything that is wrong with a spec, in one list: what cannot be read, and what cannot work."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from spec.load import SpecError, SpecErrors, examine
+from spec.load import SpecError, SpecErrors, examine, in_order
 from spec.mend import mend
 from spec.plan import ClusterPlan, derive
 from spec.proofs import Proof, prove
@@ -30,7 +30,7 @@ def check(path: Path) -> Checked:
         plan = derive(loaded.cluster)
         proofs = prove(plan)
         return Checked(
-            plan, proofs, _sorted(_refusal(path, loaded.line, proof) for proof in proofs if not proof.accepted)
+            plan, proofs, in_order(_refusal(path, loaded.line, proof) for proof in proofs if not proof.accepted)
         )
     found = list(loaded.errors)
     mended = mend(loaded.document.data) if loaded.document.data is not None else None
@@ -40,12 +40,8 @@ def check(path: Path) -> Checked:
         for proof in prove(derive(mended.cluster)):
             if not proof.accepted and not any(mended.unsure(field) for field in proof.fields):
                 found.append(_refusal(path, loaded.line, proof))
-    raise SpecErrors(_sorted(found))
+    raise SpecErrors(in_order(found))
 
 
 def _refusal(path: Path, line: Callable[[str], int], proof: Proof) -> SpecError:
     return SpecError(path, line(proof.fields[0]), proof.fields[0], proof.message, proof.advice)
-
-
-def _sorted(errors: Iterable[SpecError]) -> tuple[SpecError, ...]:
-    return tuple(sorted(dict.fromkeys(errors), key=lambda error: (error.line, error.field)))

@@ -63,8 +63,13 @@ def survives(plan: ClusterPlan, what: str) -> Proof:
             *("filesystem.metadata_servers.active", "filesystem.metadata_servers.standby"),
             *storage_fields(plan),
             "facility.racks",
+            *(_wiring(plan) if what == "switch" else ()),
         ),
     )
+
+
+def _wiring(plan: ClusterPlan) -> tuple[str, ...]:
+    return tuple(f"nodes[{i}].{key}" for i in range(len(plan.spec.nodes)) for key in ("nics.storage", "machine"))
 
 
 def _hosts(plan: ClusterPlan) -> Losses:
