@@ -42,7 +42,7 @@ LIMIT_S = 150.0
 REASON_LIMIT = 1500
 
 PYTEST = (
-    *("--rootdir=/", "--config-file=/dev/null", "--assert=plain", "--capture=no"),
+    *("--rootdir=/", "--noconftest", "--config-file=/dev/null", "--assert=plain", "--capture=no"),
     *(
         part
         for name in ("cacheprovider", "terminal", "logging", "faulthandler", "doctest")
