@@ -36,7 +36,10 @@ def cluster_variables(plan: ClusterPlan) -> dict[str, Any]:
         "muster_lossless": plan.lossless.model_dump(mode="json") if plan.lossless else None,
         "muster_storage_network": str(plan.subnet("storage").network),
         "muster_management_network": str(plan.subnet("management").network),
-        "muster_filesystem": spec.filesystem.model_dump(mode="json"),
+        "muster_filesystem": {
+            **spec.filesystem.model_dump(mode="json"),
+            "least_copies": spec.filesystem.least_copies,
+        },
         "muster_monitors": list(plan.placement.monitors),
         "muster_metadata_servers": list(plan.placement.metadata_servers),
         "muster_ceph_ports": {"first": CEPH_DAEMONS.first, "last": CEPH_DAEMONS.last},

@@ -17,13 +17,12 @@ Losses: TypeAlias = Mapping[str, frozenset[str]]
 def survives(plan: ClusterPlan, what: str) -> Proof:
     """Whether data can be read and written, monitors agree and metadata is served after the loss of any one `what`.
 
-    Data needs min_size copies: Ceph's default is replicas less half of them, rounded down. Monitors need a majority,
-    metadata as many servers as are active.
+    Data needs its least copies, monitors a majority, and metadata as many servers as are active.
     """
     filesystem = plan.spec.filesystem
     losses = _LOSSES[what](plan)
     where = domains(plan)
-    least = filesystem.replicas - filesystem.replicas // 2
+    least = filesystem.least_copies
     majority = filesystem.monitors // 2 + 1
     worst, name, left = 1, "", {"copies": filesystem.replicas, "monitors": len(plan.placement.monitors)}
     left["metadata_servers"] = len(plan.placement.metadata_servers)

@@ -43,3 +43,8 @@ class Filesystem(Declared):
     checkpoint_gib: Annotated[float, Field(ge=0)] = 0
     free_percent: Annotated[float, Field(ge=0, le=100)] = 10
     """Room that a healthy filesystem keeps."""
+
+    @property
+    def least_copies(self) -> int:
+        """Copies without which data is not served (Ceph's min_size): a majority, so that no two halves both write."""
+        return self.replicas // 2 + 1
