@@ -73,7 +73,7 @@ def converge(
 def _runner(  # type: ignore[no-untyped-def]
     plan, deployment, recorder, say, check, limit, playbook, stopped, timeout_s
 ) -> Any:
-    from ansible_runner.interface import init_runner  # slow to import, and no command but this needs it
+    from ansible_runner.interface import init_runner  # type: ignore[import-untyped] # slow to import, and no command but this needs it
 
     folder = deployment.state / "ansible"
     for each in (folder, deployment.state / SECRETS):

@@ -1,6 +1,7 @@
 """A whole lab: its images, network and machines, made and removed together."""
 
 import asyncio
+import contextlib
 import os
 import shutil
 from collections.abc import Callable, Sequence
@@ -14,6 +15,9 @@ from stacks.lab import access, container, model, network
 from stacks.lab.process import CommandFailed
 
 Say = Callable[[str], None]
+
+ENGINE = "engine"
+"""The part of a stack's state folder that is the engine's: it is needed until the stack itself is removed."""
 
 
 async def up(
@@ -56,7 +60,19 @@ async def down(stack: str) -> None:
     known |= {name.removeprefix(prefix) for name in await network.namespaces() if name.startswith(prefix)}
     await asyncio.gather(*(container.remove(stack, name) for name in sorted(known)))
     await network.remove(stack)
-    await asyncio.to_thread(shutil.rmtree, state(stack), ignore_errors=True)
+    await asyncio.to_thread(_remove_files, state(stack))
+
+
+def _remove_files(folder: Path) -> None:
+    for each in folder.glob("*"):
+        if each.name == ENGINE:
+            continue
+        if each.is_dir() and not each.is_symlink():
+            shutil.rmtree(each, ignore_errors=True)
+        else:
+            each.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):
+        folder.rmdir()
 
 
 def require_root() -> None:

@@ -1,0 +1,240 @@
+"""Stands clusters up and takes them down: the Pulumi engine with this checkout's state, environment and program.
+
+`pulumi` by hand does the same in the environment that `environment` gives.
+"""
+
+import asyncio
+import json
+import os
+import re
+import secrets
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from spec.deployment import Deployment
+from spec.folders import cache, state
+from stacks.lab import access, lab
+
+ROOT = Path(__file__).parents[1]
+BACKEND = ROOT / ".pulumi-state"
+
+Say = Callable[[str, bool], None]
+"""Takes a line for people, and whether it is worth keeping or only shows what goes on right now."""
+
+
+class StackError(Exception):
+    """What the engine, a resource or a machine failed at, for people."""
+
+
+class Changes(BaseModel):
+    """How many resources an operation changed, or a preview would, by what is done to them: create, update, …"""
+
+    model_config = ConfigDict(frozen=True)
+
+    counts: dict[str, int]
+
+    @property
+    def none(self) -> bool:
+        """Whether everything is as declared."""
+        return not any(count for what, count in self.counts.items() if what != "same")
+
+
+def environment(stack: str) -> dict[str, str]:
+    """The variables in which `pulumi` acts on this checkout's stacks; makes what they name.
+
+    Builds the engine where none is installed: minutes, once, with its progress on stderr. Raises StackError.
+    """
+    BACKEND.mkdir(exist_ok=True)
+    phrase = _passphrase(stack)
+    home = cache() / "engine" / "home"
+    home.mkdir(parents=True, exist_ok=True)
+    return {
+        "PATH": os.pathsep.join([str(engine()), str(ROOT / ".venv" / "bin"), os.environ.get("PATH", os.defpath)]),
+        "PULUMI_BACKEND_URL": f"file://{BACKEND}",
+        "PULUMI_CONFIG_PASSPHRASE_FILE": str(phrase),
+        "PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION": "true",
+        "PULUMI_HOME": str(home),
+        "PULUMI_SKIP_UPDATE_CHECK": "true",
+    }
+
+
+def engine() -> Path:
+    """The folder of the `pulumi` command."""
+    install = ROOT / "stacks" / "engine" / "install"
+    done = subprocess.run([str(install)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode:
+        raise StackError(f"no Pulumi engine · {install} ended with {done.returncode} · see what it says above")
+    return Path(done.stdout.strip().splitlines()[-1])
+
+
+def up(stack: str, spec: Path | None, say: Say) -> Deployment:
+    """Makes the cluster what its spec says, and converges it.
+
+    `spec` none: the one that the stack was set to, or clusters/STACK.yaml. Raises StackError, with all errors.
+    """
+    selected = _selected(stack, spec)
+    done = _act(selected.up, stack, say, suppress_outputs=True)
+    found = Deployment.model_validate(done.outputs["cluster"].value)
+    access.write(found.state / "deployment.json", found.model_dump_json(indent=2) + "\n")
+    return found
+
+
+def preview(stack: str, spec: Path | None, say: Say) -> Changes:
+    """What `up` would change. Changes nothing."""
+    return Changes(counts=_counts(_act(_selected(stack, spec).preview, stack, say, done=_WOULD).change_summary))
+
+
+def refresh(stack: str, say: Say) -> Changes:
+    """Looks at what really stands: a machine that ended is forgotten, so that `up` makes it again."""
+    return Changes(counts=_counts(_act(_selected(stack, None).refresh, stack, say).summary.resource_changes or {}))
+
+
+def destroy(stack: str, say: Say) -> None:
+    """Removes the cluster, its stack and its state folder, also where they are half made or half gone."""
+    if _known(stack):
+        selected = _selected(stack, None)
+        _act(selected.destroy, stack, say)
+        selected.workspace.remove_stack(stack)
+    asyncio.run(lab.down(stack))
+    shutil.rmtree(state(stack), ignore_errors=True)
+
+
+def deployment(stack: str) -> Deployment:
+    """The cluster that stands. Raises StackError where none does."""
+    path = state(stack) / "deployment.json"
+    try:
+        return Deployment.model_validate_json(path.read_bytes())
+    except FileNotFoundError:
+        raise StackError(f"stack {stack} does not stand · {path} · muster up makes it") from None
+    except ValueError as wrong:
+        raise StackError(
+            f"the deployment of stack {stack} cannot be read: {wrong} · {path} · muster up again"
+        ) from None
+
+
+def _selected(stack: str, spec: Path | None) -> Any:
+    from pulumi import automation as auto  # slow to import, and most commands do without it
+
+    _remove_dead_locks(stack)
+    variables = environment(stack)
+    command = auto.PulumiCommand(root=str(Path(variables["PATH"].split(os.pathsep)[0]).parent))
+    options = auto.LocalWorkspaceOptions(work_dir=str(ROOT), env_vars=variables, pulumi_command=command)
+    try:
+        selected = auto.create_or_select_stack(stack_name=stack, work_dir=str(ROOT), opts=options)
+        if spec:
+            selected.set_config("muster:spec", auto.ConfigValue(value=str(spec.resolve())))
+    except auto.CommandError as failed:
+        raise StackError(f"stack {stack} cannot be selected: {_last(str(failed))} · {BACKEND}") from None
+    return selected
+
+
+def _act(
+    operation: Callable[..., Any], stack: str, say: Say, done: Mapping[str, str] | None = None, **options: Any
+) -> Any:
+    from pulumi import automation as auto
+
+    errors: list[str] = []
+
+    def heard(event: Any) -> None:
+        for text, keep, wrong in lines(event, done or _DONE):
+            if wrong:
+                errors.append(text)
+            say(text, keep)
+
+    try:
+        return operation(on_event=heard, color="never", **options)
+    except auto.ConcurrentUpdateError:
+        raise StackError(f"another run works on stack {stack} · {BACKEND} · wait for it, or end it") from None
+    except auto.CommandError as failed:
+        raise StackError("\n".join(errors) or _last(str(failed))) from None
+
+
+def lines(event: Any, done: Mapping[str, str]) -> Iterator[tuple[str, bool, bool]]:
+    """What to say of an engine event: text, whether to keep it, whether it is an error. Pure."""
+    if event.resource_pre_event and event.resource_pre_event.metadata.op in _DOING:
+        metadata = event.resource_pre_event.metadata
+        if not _is_stack(metadata):
+            yield f"{_name(metadata.urn)}: {_DOING[metadata.op]}", False, False
+    elif event.res_outputs_event and event.res_outputs_event.metadata.op in done:
+        metadata = event.res_outputs_event.metadata
+        if not _is_stack(metadata):
+            yield f"{_name(metadata.urn)}: {done[metadata.op]}", True, False
+    elif event.diagnostic_event:
+        found = event.diagnostic_event
+        text = _TAGS.sub("", found.message).strip()
+        about = f"{_name(found.urn)}: " if found.urn and "pulumi:pulumi:Stack" not in found.urn else ""
+        if text and found.severity != "debug":
+            yield f"{about}{text}", not found.ephemeral, found.severity == "error"
+
+
+_TAGS = re.compile(r"<\{%.*?%\}>")
+_DOING = {
+    "create": "making",
+    "update": "changing",
+    "delete": "removing",
+    "create-replacement": "making anew",
+    "delete-replaced": "removing the old one",
+    "refresh": "looking",
+}
+_DONE = {
+    "create": "made",
+    "update": "changed",
+    "delete": "removed",
+    "create-replacement": "made anew",
+}
+_WOULD = {what: f"to be {word}" for what, word in _DONE.items()}
+
+
+def _name(urn: str) -> str:
+    return urn.rpartition("::")[2]
+
+
+def _is_stack(metadata: Any) -> bool:
+    return str(metadata.type).startswith("pulumi:")
+
+
+def _counts(summary: Any) -> dict[str, int]:
+    return {str(getattr(what, "value", what)): int(count) for what, count in dict(summary).items()}
+
+
+def _last(text: str) -> str:
+    """The errors of an engine's output, or its end."""
+    errors = [line.partition("error: ")[2] for line in text.splitlines() if "error: " in line]
+    return "; ".join(dict.fromkeys(errors)) or text.strip()[-800:]
+
+
+def _passphrase(stack: str) -> Path:
+    """The file with the phrase that encrypts secrets in the stack's state: made once, read by nobody else."""
+    path = state(stack) / lab.ENGINE / "passphrase"
+    if not path.exists():
+        if _known(stack):
+            raise StackError(
+                f"the passphrase of stack {stack} is gone, so its state cannot be read · {path} · put it back, "
+                f"or remove what stands: python -m stacks.lab down {stack}, and its files in {BACKEND}"
+            )
+        access.write(path, secrets.token_urlsafe(32) + "\n")
+    return path
+
+
+def _known(stack: str) -> bool:
+    """Whether the backend has the stack."""
+    return any((BACKEND / ".pulumi" / "stacks").glob(f"*/{stack}.json*"))
+
+
+def _remove_dead_locks(stack: str) -> None:
+    """Removes locks of engines on this machine that were ended before they could."""
+    for path in (BACKEND / ".pulumi" / "locks").glob(f"**/{stack}/*.json"):
+        try:
+            lock = json.loads(path.read_text())
+            alive = Path(f"/proc/{int(lock['pid'])}/comm").read_text().strip().startswith("pulumi")
+        except FileNotFoundError:
+            alive = False
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+        if not alive and lock.get("hostname") == os.uname().nodename:
+            path.unlink(missing_ok=True)

@@ -1,0 +1,182 @@
+"""The four kinds of resource: a lab's images, its network and its machines, and the converge run over any cluster."""
+
+import asyncio
+import threading
+from pathlib import Path
+from typing import ClassVar
+
+from pydantic import BaseModel, ConfigDict
+from typing_extensions import override
+
+from images import node
+from spec.deployment import Deployment
+from spec.load import load
+from spec.plan import derive
+from stacks.converge import ConvergeError, converge, inputs_digest
+from stacks.lab import container, disk, lab, model, network
+from stacks.provider.kind import Kind, Outputs, Say
+
+
+class Part(BaseModel):
+    """Inputs of a resource: an unknown one is an error."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Images(Part):
+    """Digests of the node image and of the vendor's package repository."""
+
+    node: model.Digest
+    vendor: model.Digest
+
+
+class Converge(Part):
+    """What decides a converge run's outcome: each of these that differs is a reason to run again."""
+
+    deployment: Deployment
+    playbook: Path
+    inputs: str
+    """See `stacks.converge.inputs_digest`."""
+    boots: dict[str, str]
+    """The start of each machine: a machine that was started anew is converged anew."""
+
+
+class ImageKind(Kind[Images]):
+    """Images in the cache, which all stacks share: removed by nobody, made again where they are missing."""
+
+    type_name: ClassVar[str] = "muster:lab:Image"
+    inputs = Images
+
+    @override
+    def name(self, inputs: Images) -> str:
+        return f"{inputs.node}-{inputs.vendor}"
+
+    @override
+    async def make(self, inputs: Images, say: Say) -> Outputs:
+        made = {
+            "node": await lab.node_image(lambda line: say(line, False)),
+            "vendor": await lab.vendor_repository(lambda line: say(line, False)),
+        }
+        for what, digest in made.items():
+            if digest != getattr(inputs, what):
+                raise LookupError(
+                    f"the recipe of {what} was edited since this run began · images/{what} · run it again"
+                )
+        return {}
+
+    @override
+    async def read(self, inputs: Images, outputs: Outputs) -> tuple[Images, Outputs] | None:
+        there = node.root(inputs.node).is_dir() and disk.vendor_repository(inputs.vendor).is_dir()
+        return (inputs, outputs) if there else None
+
+    @override
+    async def remove(self, inputs: Images) -> None:
+        """Nothing: other stacks use the cache too."""
+
+
+class NetworkKind(Kind[model.Network]):
+    """A lab's namespace and bridges. Whatever else of the lab remains when it goes, goes with it."""
+
+    type_name: ClassVar[str] = "muster:lab:Network"
+    inputs = model.Network
+    replaces: ClassVar[frozenset[str]] = frozenset({"stack"})
+
+    @override
+    def name(self, inputs: model.Network) -> str:
+        return model.namespace(inputs.stack)
+
+    @override
+    async def make(self, inputs: model.Network, say: Say) -> Outputs:
+        lab.require_root()
+        await network.create(inputs)
+        return {}
+
+    @override
+    async def read(self, inputs: model.Network, outputs: Outputs) -> tuple[model.Network, Outputs] | None:
+        return (inputs, outputs) if await network.stands(inputs) else None
+
+    @override
+    async def remove(self, inputs: model.Network) -> None:
+        await lab.down(inputs.stack)
+
+
+class MachineKind(Kind[model.Machine]):
+    """One machine. It is gone when its first process is, however that ended."""
+
+    type_name: ClassVar[str] = "muster:lab:Machine"
+    inputs = model.Machine
+    replaces: ClassVar[frozenset[str]] = frozenset({"stack", "name", "kind", "image"})
+    adds: ClassVar[frozenset[str]] = frozenset({"boot", "address"})
+
+    @override
+    def name(self, inputs: model.Machine) -> str:
+        return f"{inputs.stack}/{inputs.name}"
+
+    @override
+    async def make(self, inputs: model.Machine, say: Say) -> Outputs:
+        lab.require_root()
+        lab.require_kind(inputs)
+        say("starting", False)
+        return self._outputs(inputs, await container.ensure(inputs))
+
+    @override
+    async def read(self, inputs: model.Machine, outputs: Outputs) -> tuple[model.Machine, Outputs] | None:
+        running = container.read(inputs.stack, inputs.name)
+        found = disk.declared(disk.folder(inputs))
+        if not running or not found or not await network.connected(found):
+            return None
+        return found, self._outputs(found, running)
+
+    @override
+    async def remove(self, inputs: model.Machine) -> None:
+        await container.remove(inputs.stack, inputs.name)
+
+    def _outputs(self, inputs: model.Machine, running: container.Running) -> Outputs:
+        return {"boot": running.boot, "address": str(inputs.address.ip)}
+
+
+class ConvergeKind(Kind[Converge]):
+    """An Ansible run over all nodes. There is nothing to remove: the nodes go."""
+
+    type_name: ClassVar[str] = "muster:index:Converge"
+    inputs = Converge
+    replaces: ClassVar[frozenset[str]] = frozenset()
+    adds: ClassVar[frozenset[str]] = frozenset({"summary"})
+
+    @override
+    def name(self, inputs: Converge) -> str:
+        return f"{inputs.deployment.stack}/converge"
+
+    @override
+    async def make(self, inputs: Converge, say: Say) -> Outputs:
+        plan = derive(load(inputs.deployment.spec))
+        if inputs_digest(plan, inputs.playbook.parent) != inputs.inputs:
+            raise ConvergeError("spec, pins or roles were edited since this run began · run it again")
+        stop = threading.Event()
+        try:
+            done = await asyncio.to_thread(
+                converge, plan, inputs.deployment, say, playbook=inputs.playbook, stopped=stop.is_set
+            )
+        except asyncio.CancelledError:
+            stop.set()
+            raise
+        if not done.holds:
+            wrong = [
+                f"{each.host}: {each.role} : {each.task}: {each.text}" for each in (*done.unreachable, *done.failures)
+            ]
+            raise ConvergeError("\n".join([done.summary(), *wrong[:10]]))
+        return {"summary": done.summary()}
+
+    @override
+    async def read(self, inputs: Converge, outputs: Outputs) -> tuple[Converge, Outputs] | None:
+        return inputs, outputs
+
+    @override
+    async def remove(self, inputs: Converge) -> None:
+        """Nothing: the nodes go."""
+
+
+KINDS: dict[str, Kind[BaseModel]] = {
+    each.type_name: each  # type: ignore[misc]
+    for each in (ImageKind(), NetworkKind(), MachineKind(), ConvergeKind())
+}
