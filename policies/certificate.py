@@ -68,6 +68,8 @@ class Digests(_Said):
     pins: Digest
     suite: Digest
     catalogue: Digest
+    image: Digest | None = None
+    """Of the image that the node was made from; none where Muster did not make it."""
 
 
 class Terms(_Said):
@@ -257,7 +259,8 @@ def _statement(certificate: Certificate) -> Statement:
             "predicate": Predicate.model_validate(
                 {
                     "verifier": Verifier(
-                        id=VERIFIER, policies=tuple(_resource(name, value) for name, value in certificate.digests)
+                        id=VERIFIER,
+                        policies=tuple(_resource(name, value) for name, value in certificate.digests if value),
                     ),
                     "timeCreated": certificate.issued,
                     "properties": tuple(f"{prefix}{control}" for control in certificate.passed),

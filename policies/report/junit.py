@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from junitparser import Error, Failure, JUnitXml, Skipped, TestCase, TestSuite
 
 from policies.evidence import Run
+from policies.exits import Exit
 from policies.report.matrix import Matrix
 from policies.report.visible import value, visible
 from policies.verdict import State, Verdict
@@ -18,6 +19,10 @@ _RESULTS = {
     State.NOT_APPLICABLE: Skipped,
 }
 """A state that is not here is a pass. What could not be judged is an error, never a skip: a skip looks harmless."""
+
+
+_STATES = {Exit.PASS: State.PASS, Exit.FAIL: State.FAIL, Exit.INVALID: State.FAIL}
+"""How a gate's exit code is told; what is not here is an error."""
 
 
 def junit(run: Run, matrix: Matrix) -> bytes:
@@ -66,7 +71,7 @@ def _gate(run: Run) -> TestCase:
     if run.gate is None:
         return _case("gate", "gate", State.NOT_EVALUATED, "the gate was not asked")
     reasons = "; ".join(f"{each.subject}: {each.message}" for each in run.gate.reasons)
-    return _case(f"{run.gate.wanted.value} gate", "gate", State.PASS if run.gate.go else State.FAIL, reasons)
+    return _case(f"{run.gate.wanted.value} gate", "gate", _STATES.get(run.gate.exit_code, State.ERROR), reasons)
 
 
 def _case(name: str, classname: str, state: State, message: str) -> TestCase:

@@ -8,6 +8,7 @@ import pytest
 from sample_runs import NOW, run
 
 from policies.evidence import LATEST, Award, EvidenceError, load, run_id, save
+from policies.issue import evidence_digest
 
 RUN = run()
 
@@ -16,6 +17,17 @@ def test_a_run_comes_back_as_it_was_saved(tmp_path: Path) -> None:
     folder = save(RUN, tmp_path)
     assert folder == tmp_path / "20261129T142000Z"
     assert load(folder) == load(tmp_path / LATEST) == RUN
+
+
+def test_a_certificate_can_be_traced_to_the_evidence_that_it_rests_on(tmp_path: Path) -> None:
+    kept = load(save(RUN, tmp_path))
+    for examination in kept.examinations:
+        verdicts = tuple(each for each in kept.verdicts if each.node == examination.node)
+        certificate = kept.awards[examination.node].certificate
+        assert certificate
+        assert certificate.terms.evidence == evidence_digest(examination, verdicts)
+        forged = (verdicts[0].model_copy(update={"found": "nothing"}), *verdicts[1:])
+        assert certificate.terms.evidence != evidence_digest(examination, forged)
 
 
 def test_latest_is_the_newest_run_also_when_an_older_one_is_saved_again(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from sample_runs import examination, identity
 
@@ -79,6 +79,7 @@ def test_a_blank_system_uuid_is_none(uuid: str) -> None:
         st.none() | st.text() | st.integers() | st.lists(st.text() | st.none() | st.integers(), max_size=5),
     )
 )
+@settings(deadline=None)
 def test_whatever_a_node_says_there_is_an_identity_or_an_identity_error(parts: dict[str, Any]) -> None:
     try:
         found = identify(examination().model_copy(update={"identity": parts}))

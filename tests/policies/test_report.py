@@ -282,7 +282,7 @@ def test_names_are_folded_as_schedulers_write_them(names: list[str], folded: str
 
 
 @given(st.text(), st.integers(1, 300))
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 def test_visible_text_is_printable_and_bounded(text: str, limit: int) -> None:
     shown = visible(text, limit)
     assert len(shown) <= limit + 1
