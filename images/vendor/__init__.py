@@ -17,7 +17,7 @@ from images.vendor.nvml import SONAME, compile_library, header
 from images.vendor.repository import KEY, index, sign
 from spec.folders import cache
 
-__all__ = ["KEY", "build", "digest", "folder", "recipe"]
+__all__ = ["KEY", "build", "digest", "folder", "key", "recipe"]
 
 _FOLDER = Path(__file__).parent
 _LIBRARIES = "/usr/lib/x86_64-linux-gnu"
@@ -34,6 +34,11 @@ def folder(of: str) -> Path:
     return cache() / "images" / "vendor" / of
 
 
+def key(of: str) -> str:
+    """The public key of a built repository, as text. Raises FileNotFoundError where it is not built."""
+    return (folder(of) / KEY).read_text()
+
+
 def recipe() -> list[Package]:
     """Every package of the repository."""
     yaml = YAML(typ="safe")
@@ -43,7 +48,7 @@ def recipe() -> list[Package]:
 def build(say: Say) -> Path:
     """Builds the repository unless it is there, and returns its folder.
 
-    apt reads it as `deb [signed-by=FOLDER/vendor.gpg] file:FOLDER ./`. Needs gcc, dpkg-deb, gpg and PyPI; takes
+    apt reads it as `deb [signed-by=FOLDER/vendor.asc] file:FOLDER ./`. Needs gcc, dpkg-deb, gpg and PyPI; takes
     seconds. Raises BuildError.
     """
     return keep(folder(digest()), lambda into, builder: _make(into, builder, say), say)

@@ -43,6 +43,8 @@ class Package:
     """What {…} stands for in its files."""
     files: tuple[Carried, ...] = ()
     links: Mapping[str, str] = field(default_factory=dict)
+    configured_by: Path | None = None
+    """The script that dpkg runs when the package is in place."""
 
     @property
     def file_name(self) -> str:
@@ -108,6 +110,8 @@ def _package(recipe: Mapping[str, Any], template: Mapping[str, Any], entry: dict
             )
             for each in template.get("files", ())
         ),
+        links=template.get("links", {}),
+        configured_by=FILES / template["configured_by"] if "configured_by" in template else None,
     )
 
 
@@ -128,6 +132,9 @@ def make(package: Package, work: Path, into: Path, builder: Builder) -> Path:
         place = tree / name.lstrip("/")
         place.parent.mkdir(parents=True, exist_ok=True)
         place.symlink_to(target)
+    if package.configured_by:
+        shutil.copyfile(package.configured_by, tree / "DEBIAN/postinst")
+        (tree / "DEBIAN/postinst").chmod(0o755)
     if package.architecture != "all" and package.links:
         (tree / "DEBIAN/triggers").write_text("activate-noawait ldconfig\n")
     if configured := [each.to for each in package.files if each.to.startswith("/etc/")]:

@@ -9,8 +9,8 @@ from pathlib import Path
 from images.store import Builder
 from images.vendor.deb import MADE
 
-KEY = "vendor.gpg"
-"""The public key in the repository: what `signed-by` names."""
+KEY = "vendor.asc"
+"""The public key in the repository, as text: what `signed-by` names, and what Signed-By can hold."""
 _OWNER = "Muster lab vendor repository (simulated packages) <vendor@muster.invalid>"
 
 
@@ -42,6 +42,6 @@ def sign(folder: Path, builder: Builder) -> None:
         try:
             builder.run([*gpg, "--quick-generate-key", _OWNER, "ed25519", "sign", "never"])
             builder.run([*gpg, "--output", folder / "InRelease", "--clearsign", folder / "Release"])
-            builder.run([*gpg, "--output", folder / KEY, "--export"])
+            builder.run([*gpg, "--armor", "--output", folder / KEY, "--export"])
         finally:
             builder.run(["gpgconf", "--homedir", home, "--kill", "all"])

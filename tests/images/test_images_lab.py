@@ -1,7 +1,9 @@
 """The node image and the vendor repository together, as a lab node has them: built, and used by its own apt."""
 
 import json
+import os
 import re
+import stat
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -59,7 +61,7 @@ def machine(root: Path, tmp_path: Path) -> Iterator[Machine]:
         mounted.mkdir(parents=True)
         subprocess.run(["mount", "--bind", vendor.build(print), mounted], check=True)
         (place / "dev/null").exists() or subprocess.run(["mknod", "-m", "666", place / "dev/null", "c", "1", "3"])
-        source = "deb [signed-by=/srv/muster/vendor/vendor.gpg] file:/srv/muster/vendor ./\n"
+        source = "deb [signed-by=/srv/muster/vendor/vendor.asc] file:/srv/muster/vendor ./\n"
         (place / "etc/apt/sources.list.d/muster-vendor.list").write_text(source)
         entered = Machine(place)
         updated = entered.run("apt-get", "update")
@@ -126,6 +128,22 @@ def test_the_pinned_driver_installs_without_a_mirror_and_shows_the_gpus(machine)
     asked = machine.run("nvidia-smi", "--query-gpu=index,driver_version,memory.total", "--format=csv,noheader")
     assert asked.stdout.splitlines()[7] == f"7, {PINNED}, 81559 MiB"
     assert machine.run("nv-fabricmanager", "--check").returncode == 0
+
+
+def test_the_drivers_device_files_are_plain_files_and_never_replace_real_ones(machine):
+    assert machine.install(*DRIVER).returncode == 0
+    state = machine.place / STATE_FILE.lstrip("/")
+    state.parent.mkdir()
+    state.write_text(vendor_gpus())
+    made = machine.place / "dev/nvidia-nvswitchctl"
+    assert machine.run("/usr/libexec/muster/nvidia-simulated").returncode == 0
+    assert "simulated" in made.read_text()
+    assert not list((machine.place / "dev").glob("nvidia[0-9]*"))
+    made.unlink()
+    os.mknod(made, stat.S_IFCHR | 0o600, os.makedev(1, 3))
+    refused = machine.run("/usr/libexec/muster/nvidia-simulated")
+    assert refused.returncode == 1
+    assert "is a real device" in refused.stderr
 
 
 def test_parts_of_two_drivers_do_not_install_together(machine):

@@ -83,7 +83,8 @@ def test_what_apt_is_told_is_what_the_files_are(repository):
 
 
 def test_the_signature_is_good_and_an_edited_index_is_not(repository, tmp_path):
-    check = ["gpgv", "--keyring", str(repository / "vendor.gpg")]
+    subprocess.run(["gpg", "--dearmor", "--output", tmp_path / "key", repository / vendor.KEY], check=True)
+    check = ["gpgv", "--keyring", str(tmp_path / "key")]
     subprocess.run([*check, str(repository / "InRelease")], check=True, capture_output=True)
     edited = tmp_path / "InRelease"
     edited.write_text((repository / "InRelease").read_text().replace("Origin: Muster", "Origin: Mustard"))
@@ -91,9 +92,7 @@ def test_the_signature_is_good_and_an_edited_index_is_not(repository, tmp_path):
 
 
 def test_no_secret_key_is_left(repository):
-    listing = subprocess.run(
-        ["gpg", "--list-packets", repository / "vendor.gpg"], capture_output=True, text=True
-    ).stdout
+    listing = subprocess.run(["gpg", "--list-packets", repository / vendor.KEY], capture_output=True, text=True).stdout
     assert "public key packet" in listing
     assert "secret" not in listing
     assert not list(Path(tempfile.gettempdir()).glob("muster-gpg-*"))
