@@ -49,7 +49,7 @@ NVSWITCH_LINKS = 18
 """NVLinks of a GPU that hangs on NVSwitches: Hopper and Blackwell SXM boards (NVIDIA H100 and DGX B200 datasheets)."""
 
 AUTOMATION_USER = "muster"
-"""The user that Ansible and the examination log in as. A site's own people log in through it, or are declared."""
+"""The user that Ansible and the examination log in as. A site's own people are declared in `site.users`."""
 
 FEW = 32
 """A plane with at most so many other nodes is probed whole by each of them."""
@@ -100,7 +100,7 @@ def expectations(plan: ClusterPlan, node: Node) -> Expectations:
         "ports.jobs": str(spec.networks.fabric.job_ports),
         "ports.ephemeral": str(spec.networks.fabric.job_ports).replace("-", " "),
         "services.active": dict.fromkeys(services(plan, node), "active"),
-        "users.login": [AUTOMATION_USER],
+        "users.login": [*sorted({AUTOMATION_USER, *spec.site.users})],
         "users.sudo": [AUTOMATION_USER, "root"],
     }
     if node.gpus:

@@ -48,6 +48,7 @@ def cluster_variables(plan: ClusterPlan) -> dict[str, Any]:
         "muster_time_server": time_server(plan).name,
         "muster_time_sources": list(spec.site.time.sources),
         "muster_dns": list(spec.site.dns),
+        "muster_users": list(spec.site.users),
     }
 
 

@@ -40,6 +40,8 @@ class Site(Declared):
     dns: tuple[str, ...] = ()
     administrators: tuple[IPv4Network, ...] = ()
     """CIDRs from which administrators log in, besides the management network."""
+    users: tuple[Annotated[str, Field(pattern=r"^[a-z_][a-z0-9_-]{0,31}$")], ...] = ()
+    """People who may log in to every node by key, besides the automation user; none of them becomes root."""
 
 
 class Scheduler(StrEnum):

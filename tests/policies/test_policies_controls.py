@@ -5,13 +5,17 @@ from typing import Any
 
 import pytest
 from sample_measurements import EXAMPLES
-from sample_nodes import CATALOGUE, CONTAINERS, NOW, expected, node_for, verdict_of
+from sample_nodes import CATALOGUE, CONTAINERS, LAB, NOW, expected, node_for, verdict_of
 
+from policies.answer import Holding, answer
 from policies.catalogue import catalogue_markdown
 from policies.control import Control
 from policies.judge import judge_node
 from policies.verdict import State
 from policies.waivers import NO_WAIVERS
+from spec.load import load
+from spec.plan import derive, expectations
+from spec.schema import Cluster
 
 CONTROLS = pytest.mark.parametrize("control", CATALOGUE, ids=lambda control: control.id)
 
@@ -102,3 +106,14 @@ def test_the_catalogue_has_a_control_in_every_area_that_training_needs() -> None
         *("services", "slurm"),
     }
     assert len(CATALOGUE) >= 38
+
+
+def test_people_of_the_site_may_log_in_where_the_spec_names_them_and_nowhere_else() -> None:
+    spec = load(LAB).model_dump(by_alias=True)
+    spec["site"]["users"] = ["ada"]
+    node = derive(Cluster.model_validate(spec)).node("gpu-0")
+    control = CATALOGUE["users.login"]
+    told = expectations(derive(Cluster.model_validate(spec)), node)
+    assert answer(control.expect, ["ada", "muster"], told).holding is Holding.HOLDS
+    assert answer(control.expect, ["ada", "bob"], told).holding is Holding.BROKEN
+    assert answer(CATALOGUE["users.sudo"].expect, ["ada", "root"], told).holding is Holding.BROKEN

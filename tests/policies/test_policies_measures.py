@@ -1,7 +1,14 @@
 """The catalogue and the node suite: what is judged is measured, and what is measured is judged or kept as evidence."""
 
+from typing import get_type_hints
+
+import pytest
+from pydantic import TypeAdapter
+from sample_measurements import EXAMPLES
+from sample_nodes import CATALOGUE, expected, node_for
+
 import validation.node.session  # noqa: F401 - registers every measure
-from policies.catalogue import load_catalogue
+from policies.control import Control
 from validation.node.measure import MEASURES
 
 EVIDENCE = {
@@ -21,8 +28,17 @@ EVIDENCE = {
 
 
 def test_every_control_is_measured_by_the_suite() -> None:
-    assert load_catalogue().measures <= MEASURES.keys()
+    assert CATALOGUE.measures <= MEASURES.keys()
 
 
 def test_every_measure_is_judged_or_says_what_it_is_kept_for() -> None:
-    assert MEASURES.keys() - load_catalogue().measures == EVIDENCE.keys()
+    assert MEASURES.keys() - CATALOGUE.measures == EVIDENCE.keys()
+
+
+@pytest.mark.parametrize("control", CATALOGUE, ids=lambda control: control.id)
+def test_examples_have_the_shape_that_the_suite_gives(control: Control) -> None:
+    """A control that expects another shape than is measured would be an error on every node."""
+    shape = TypeAdapter(get_type_hints(MEASURES[control.measure].function)["return"])
+    spec = expected(node_for(control))
+    for value in (EXAMPLES[control.id].passing(spec), *EXAMPLES[control.id].failing(spec)):
+        shape.validate_python(value, strict=True)

@@ -32,7 +32,7 @@ def stratum(host: Host) -> int:
 
 @measure("time.source", source="chronyc sources")
 def source(host: Host) -> str:
-    """The address that the clock follows now; `local` where it is the node's own."""
+    """Whom the clock follows now, by the name or address in its configuration; `local` where it is the node's own."""
     if _synchronised(host)["reference"] == LOCAL_REFERENCE:
         return "local"
     return selected(_chronyc(host, "sources"))
@@ -55,7 +55,7 @@ def read_tracking(told: str) -> dict[str, str]:
 
 
 def selected(told: str) -> str:
-    """The address of the source marked `*` in `chronyc -c -n sources`. Raises Unmeasurable where none is."""
+    """The source marked `*` in `chronyc -c -N sources`. Raises Unmeasurable where none is."""
     for line in told.splitlines():
         fields = line.split(",")
         if len(fields) >= 3 and fields[1] == "*":
@@ -72,7 +72,7 @@ def _synchronised(host: Host) -> dict[str, str]:
 
 def _chronyc(host: Host, command: str) -> str:
     try:
-        return host.run("chronyc", "-c", "-n", command)
+        return host.run("chronyc", "-c", "-N", command)
     except CommandFailed as error:
         if "Cannot talk to daemon" in str(error):
             raise Unmeasurable("chronyd does not run") from None
