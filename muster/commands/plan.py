@@ -9,9 +9,10 @@ from rich.text import Text
 from muster.console import Problem, document, err, out, result, table
 from policies.exits import Exit
 from spec.draw import draw
-from spec.load import SpecErrors, load, locate
-from spec.plan import ClusterPlan, derive, inventory
-from spec.proofs import Proof, prove
+from spec.load import SpecErrors, locate
+from spec.plan import ClusterPlan, inventory
+from spec.proofs import Proof
+from spec.proofs.check import check
 
 
 def register(app: typer.Typer) -> None:
@@ -22,15 +23,13 @@ def register(app: typer.Typer) -> None:
 def read(path: Path) -> tuple[ClusterPlan, tuple[Proof, ...]]:
     """The plan of a spec file and its proofs. Raises Problem, exit 2, with every error at once."""
     try:
-        made = derive(load(path))
+        found = check(path)
     except SpecErrors as errors:
         for error in errors.errors:
             err.print(Text(str(error)))
         count = len(errors.errors)
         raise Problem(f"{count} error{'s' if count != 1 else ''}, nothing was changed", exit=Exit.USAGE) from None
-    except ValueError as error:
-        raise Problem(str(error), where=str(path), exit=Exit.USAGE) from None
-    return made, prove(made)
+    return found.plan, found.proofs
 
 
 def plan(
@@ -83,8 +82,9 @@ def _print(path: Path, made: ClusterPlan, proofs: tuple[Proof, ...]) -> None:
     out.print(found)
     for proof in proofs:
         if not proof.holds:
-            where = [f"{path}:{locate(path, field)}: {field}" for field in proof.fields] or [str(path)]
-            result(Text(f"{where[0]}: {proof.message}", style="yellow" if proof.accepted else "bold red"))
+            field = proof.fields[0]
+            where = f"{path}:{locate(path, field)}: {field}"
+            result(Text(f"{where}: {proof.message}", style="yellow" if proof.accepted else "bold red"))
             result(f"    {proof.exception or proof.advice}")
     broken = [proof for proof in proofs if not proof.accepted]
     result("")
