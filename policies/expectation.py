@@ -9,6 +9,7 @@ A value of the wrong type is `malformed`, never a pass: true is not 1, `"0"` is 
 import math
 import re
 from collections.abc import Callable
+from functools import cached_property
 from typing import Annotated, Literal, Self, TypeAlias
 
 from pydantic import (
@@ -137,7 +138,7 @@ class Expectation(BaseModel):
     any_of: Annotated[tuple["Expectation", ...], Field(min_length=2)] | None = None
     """At least one of these, for a fact that has values of several types."""
 
-    @property
+    @cached_property
     def predicates(self) -> tuple[str, ...]:
         """Names of the predicates given, in the order in which they are declared here."""
         return tuple(name for name in type(self).model_fields if name in self.model_fields_set and name not in ("of",))

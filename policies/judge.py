@@ -36,21 +36,22 @@ def judge(
     told twice, one that is stale, or one that passes in an examination that was cut off), `error` (the node could not
     tell, or told something of the wrong type), and only then `pass` or `fail`. Only a failure can be `waived`.
     """
+    exempt = _exempt(control, node, expectations)
     verdict = Verdict(
         control=control.id,
         node=node.name,
         state=State.NOT_EVALUATED,
         severity=control.severity,
         title=control.title,
-        expected=words(control.expect, expectations),
+        expected="" if exempt else words(control.expect, expectations),
     )
 
     def says(state: State, reason: str = "", found: JsonValue = None) -> Verdict:
         repair = "" if state.counts else control.repair.do
         return verdict.model_copy(update={"state": state, "reason": reason, "found": found, "repair": repair})
 
-    if reason := _exempt(control, node, expectations):
-        return says(State.NOT_APPLICABLE, reason)
+    if exempt:
+        return says(State.NOT_APPLICABLE, exempt)
     if examination is None:
         return says(State.NOT_EVALUATED, "the node was not examined")
     if examination.node != node.name:

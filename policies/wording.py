@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import islice
 
 from pydantic import JsonValue
@@ -65,15 +65,18 @@ def shown(value: object) -> str:
     return text if len(text) <= 80 else text[:79] + "…"
 
 
-def listed(items: Iterable[object]) -> str:
+def listed(items: Collection[object]) -> str:
     """The first few items, and how many more there are."""
-    return joined([shown(each) for each in items], ", ")
+    return _cut([shown(each) for each in islice(items, MOST_SAID)], len(items), ", ")
 
 
 def joined(sentences: Sequence[str], separator: str) -> str:
     """The first few sentences, and how many more there are."""
-    more = [f"and {len(sentences) - MOST_SAID} more"] if len(sentences) > MOST_SAID else []
-    return separator.join([*sentences[:MOST_SAID], *more])
+    return _cut(sentences[:MOST_SAID], len(sentences), separator)
+
+
+def _cut(said: Sequence[str], of: int, separator: str) -> str:
+    return separator.join([*said, *([f"and {of - len(said)} more"] if of > len(said) else [])])
 
 
 def words(
@@ -92,7 +95,8 @@ def words(
         if isinstance(of, list | tuple):
             return listed(of) or "none"
         if isinstance(of, dict):
-            return listed(f"{key} {shown(each)}" for key, each in of.items()) or "none"
+            first = [f"{key} {shown(each)}" for key, each in islice(of.items(), MOST_SAID)]
+            return _cut(first, len(of), ", ") or "none"
         return shown(of)
 
     def among(of: object) -> str:
