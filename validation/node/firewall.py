@@ -37,7 +37,7 @@ def ruleset(host: Host) -> list[Json]:
 
 
 def input_policy(objects: Sequence[Json]) -> str:
-    """The policy of the table's input chains: `accept` where any accepts, for the strictest is not the last."""
+    """The policy of the table's input chains: `drop` where any of them drops, for a drop is final."""
     policies = {chain.get("policy", "accept") for chain in _of(objects, "chain") if chain.get("hook") == "input"}
     if not policies:
         return "absent"
@@ -45,11 +45,11 @@ def input_policy(objects: Sequence[Json]) -> str:
 
 
 def let_in(objects: Sequence[Json]) -> list[str]:
-    """What the input chains, and the chains that they jump to, accept."""
+    """What the input chains, and the chains that they jump to, accept: `any` where nothing is dropped at the end."""
     sets = {each["name"]: each.get("elem", []) for each in _of(objects, "set")}
     chains = {each["name"] for each in _of(objects, "chain") if each.get("hook") == "input"}
     rules = list(_of(objects, "rule"))
-    found: set[str] = set()
+    found = set() if input_policy(objects) == "drop" else {"any"}
     seen: set[str] = set()
     while chains - seen:
         name = min(chains - seen)

@@ -12,12 +12,17 @@ XID = re.compile(r"NVRM: Xid \((?:PCI:)?([0-9a-fA-F:.]+)\): (\d+)")
 """As in `NVRM: Xid (PCI:0000:3b:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.` (NVIDIA, XID
 Errors)."""
 
+FALLEN = re.compile(r"NVRM: The NVIDIA GPU ([0-9a-fA-F:.]+)\s[^\0]{0,200}?fallen off the bus")
+"""Some drivers tell of Xid 79 only so, over three lines and without its number."""
+
+OFF_THE_BUS = 79
+
 OOM = re.compile(r"Out of memory: Kill|oom-kill:|Memory cgroup out of memory")
 IO_ERROR = re.compile(
     r"I/O error, dev|Buffer I/O error|EXT4-fs error|XFS \(.*\): (?:metadata I/O error|Corruption)|critical medium error"
     r"|nvme\S*: (?:I/O .* timeout|controller is down)|blk_update_request: I/O error"
 )
-LINK_DOWN = re.compile(r"(?:NIC )?Link is [Dd]own|link status definitely down|[Ll]ink down\b|Port: \d+ Link DOWN")
+LINK_DOWN = re.compile(r"Link is [Dd]own|link status definitely down|(?<!SATA )[Ll]ink [Dd]own\b|Port: \d+ Link DOWN")
 HUNG_TASK = re.compile(r"blocked for more than \d+ seconds|soft lockup|hard LOCKUP|rcu.*detected stalls")
 MACHINE_CHECK = re.compile(r"mce: .*(?:Hardware Error|Machine check)|\[Hardware Error\]: (?:Machine check|CPU \d+)")
 PCIE_ERROR = re.compile(r"AER: .*(?:error|Error).* (?:received|message)|PCIe Bus Error: severity=")
@@ -123,4 +128,6 @@ def lines(pattern: re.Pattern[str], told: str) -> int:
 def read_xids(told: str) -> list[dict[str, Json]]:
     """The Xids in a kernel log, counted by GPU and number."""
     counts = Counter((address.lower(), int(number)) for address, number in XID.findall(told))
+    for address in {each.lower().partition(".")[0] for each in FALLEN.findall(told)}:
+        counts.setdefault((address, OFF_THE_BUS), 1)
     return [{"gpu": gpu, "xid": xid, "count": count} for (gpu, xid), count in sorted(counts.items())]

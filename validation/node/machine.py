@@ -103,11 +103,9 @@ def _cpus() -> int:
 
 @measure("cpu.governor", source="cpufreq")
 def cpu_governor(host: Host) -> list[str]:
-    """The frequency governors in use, each once. Raises Unmeasurable where the kernel governs no frequency."""
-    found = {host.read(path) for path in Path("/sys/devices/system/cpu/cpufreq").glob("policy*/scaling_governor")}
-    if not found:
-        raise Unmeasurable("the kernel governs no CPU's frequency here")
-    return sorted(found)
+    """The frequency governors in use, each once; none where the firmware governs, or a hypervisor."""
+    found = Path("/sys/devices/system/cpu/cpufreq").glob("policy*/scaling_governor")
+    return sorted({host.read(path) for path in found})
 
 
 @measure("disk.free_percent", unit="%", per="mount", source="statvfs", limit_s=20)
@@ -135,13 +133,13 @@ def _disks(host: Host) -> dict[str, tuple[float, float | None]]:
 def local_mounts(told: str) -> list[str]:
     """Where /proc/mounts shows local filesystems mounted for writing, each device once.
 
-    Those that the kernel keeps for itself are left out. Spaces in paths are written `\\040` there.
+    What the kernel and sessions keep there is left out. Spaces in paths are written `\\040` there.
     """
     found: dict[tuple[str, str], str] = {}
     for line in told.splitlines():
         device, mount, kind, options, *_ = line.split()
         path = mount.replace("\\040", " ")
-        kernels = path.startswith(("/sys/", "/proc/", "/dev")) and path != "/dev/shm"  # noqa: S108
+        kernels = path.startswith(("/sys/", "/proc/", "/dev", "/run/user/")) and path != "/dev/shm"  # noqa: S108
         if kind in LOCAL_FILESYSTEMS and "rw" in options.split(",") and not kernels:
             found.setdefault((device, path if kind == "tmpfs" else kind), path)
     return sorted(found.values())

@@ -92,8 +92,9 @@ def bond(root: Path, name: str, links: Iterable[str]) -> dict[str, Json]:
 
 @measure("network.link_flaps", unit="times", per="interface", source=str(INTERFACES))
 def link_flaps(host: Host) -> dict[str, int]:
-    """How often each declared interface, and each link of a bond, lost its carrier since it came to be."""
-    return {name: int(host.read(INTERFACES / name / "carrier_down_count")) for name in _ports(host)}
+    """How often the carrier of each declared interface, and of each link of a bond, came back after it was lost."""
+    ups = {name: int(host.read(INTERFACES / name / "carrier_up_count")) for name in _ports(host)}
+    return {name: max(0, count - 1) for name, count in ups.items()}
 
 
 @measure("network.errors", unit="packets", per="counter", source=str(INTERFACES))

@@ -52,7 +52,7 @@ def read_sockets(told: str) -> list[Listener]:
         protocol, _, _, _, local, _, *rest = line.split(maxsplit=6)
         address, _, port = local.rpartition(":")
         name = re.search(r'\(\("([^"]{1,64})"', rest[0]) if rest else None
-        address = address.strip("[]").partition("%")[0].removeprefix("::ffff:")
+        address = address.partition("%")[0].strip("[]").removeprefix("::ffff:")
         found.append(Listener(protocol, int(port), address or "*", name.group(1) if name else None))
     return found
 

@@ -62,8 +62,8 @@ def sysctl(host: Host) -> dict[str, str | None]:
 
 def setting(root: Path, name: str) -> str | None:
     """A setting's value, its blanks made one. A dot in an interface's name is written `/`, as sysctl does."""
-    path = root / name.translate(str.maketrans("./", "/."))
-    return " ".join(path.read_text().split()) if path.is_file() and root in path.parents else None
+    path = (root / name.translate(str.maketrans("./", "/."))).resolve()
+    return " ".join(path.read_text().split()) if path.is_file() and root.resolve() in path.parents else None
 
 
 @measure("limits.memlock", unit="bytes", source="getrlimit, slurmd's /proc/PID/limits")

@@ -42,7 +42,7 @@ def without_password(host: Host) -> list[str]:
 
 @measure("users.sudo", source="cvtsudoers")
 def sudo(host: Host) -> list[str]:
-    """Users who can become root: those with its number, and those that sudo lets do anything as anyone."""
+    """Users who can become root: those with its number, and those whom sudo lets run any command."""
     roots = {user.pw_name for user in pwd.getpwall() if user.pw_uid == 0}
     rules = host.run_json("cvtsudoers", "--output-format", "json", "--expand-aliases", "/etc/sudoers")
     users = pwd.getpwall()
@@ -54,9 +54,12 @@ def sudo(host: Host) -> list[str]:
 
 
 def sudoers(rules: Mapping[str, Json], groups: Mapping[str, Iterable[str]]) -> set[str]:
-    """The users of every rule, groups replaced by their members; `ALL` where a rule is for everybody."""
+    """The users of every rule that allows any command, groups replaced by their members; `ALL` for everybody."""
     found: set[str] = set()
     for rule in rules.get("User_Specs", []):
+        allowed = [command for spec in rule["Cmnd_Specs"] for command in spec["Commands"]]
+        if not any(command.get("command") == "ALL" and not command.get("negated") for command in allowed):
+            continue
         for who in rule["User_List"]:
             if who.get("negated"):
                 continue
