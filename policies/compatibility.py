@@ -10,8 +10,9 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import Version as Parsed
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
-from policies.pins import Component
+from policies.pins import Component, PinSet
 from policies.reading import PolicyError, read
+from spec.proofs import Proof
 
 RULES = Path(__file__).parent / "compatibility.yaml"
 
@@ -94,6 +95,23 @@ def check(
 ) -> tuple[Compatibility, ...]:
     """Every rule on a set of versions, in the order of the rules. `components` as in `PinSet.components`."""
     return tuple(_check(rule, components) for rule in (load_rules() if rules is None else rules))
+
+
+def proofs(pins: PinSet) -> tuple[Proof, ...]:
+    """The rules that a pin set is subject to, as proofs of the design. A version that is unknown proves nothing."""
+    return tuple(
+        Proof(
+            id=f"pins.{each.rule}",
+            title=each.why,
+            holds=each.state is Compatible.OK,
+            numbers={name: version or "not pinned" for name, version in each.versions.items()},
+            message=", ".join(f"{name} {version or 'is not pinned'}" for name, version in each.versions.items()),
+            advice=f"pin versions that work together in policies/pins/{pins.name}.yaml; see {each.source}",
+            fields=("pins",),
+        )
+        for each in check(pins.components)
+        if each.state is not Compatible.NOT_APPLICABLE
+    )
 
 
 def _check(rule: Rule, components: Mapping[Component, str | None]) -> Compatibility:

@@ -7,7 +7,10 @@ import typer
 from rich.text import Text
 
 from muster.console import Problem, document, err, out, result, table
+from policies import compatibility
 from policies.exits import Exit
+from policies.pins import load_pins
+from policies.reading import PolicyError
 from spec.draw import draw
 from spec.load import SpecErrors, locate
 from spec.plan import ClusterPlan, inventory
@@ -29,7 +32,11 @@ def read(path: Path) -> tuple[ClusterPlan, tuple[Proof, ...]]:
             err.print(Text(str(error)))
         count = len(errors.errors)
         raise Problem(f"{count} error{'s' if count != 1 else ''}, nothing was changed", exit=Exit.USAGE) from None
-    return found.plan, found.proofs
+    try:
+        pins = load_pins(found.plan.spec.pins)
+    except PolicyError as error:
+        raise Problem(str(error), where=f"{path}: pins", exit=Exit.USAGE) from None
+    return found.plan, (*found.proofs, *compatibility.proofs(pins))
 
 
 def plan(

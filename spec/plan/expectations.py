@@ -130,7 +130,7 @@ def services(plan: ClusterPlan, node: Node) -> list[str]:
         daemons = {Role.CONTROL: "slurmctld.service", Role.COMPUTE: "slurmd.service"}
         found |= {unit for role in node.roles if role in daemons for unit in ("munge.service", daemons[role])}
     if node.name in plan.placement.monitors:
-        found.add(f"ceph-mon@{node.name}.service")
+        found |= {f"ceph-mon@{node.name}.service", f"ceph-mgr@{node.name}.service"}
     if node.name in plan.placement.metadata_servers:
         found.add(f"ceph-mds@{node.name}.service")
     return sorted(found)

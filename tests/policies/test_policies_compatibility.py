@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.compatibility import Compatible, Rule, check, load_rules
+from policies.compatibility import Compatible, Rule, check, load_rules, proofs
+from policies.pins import load_pins
 from policies.reading import PolicyError
 
 GOOD: dict[Any, str | None] = {
@@ -116,3 +117,12 @@ VERSIONS = st.lists(st.integers(0, 999), min_size=1, max_size=4).map(lambda part
 @given(st.dictionaries(st.sampled_from(sorted(GOOD)), st.none() | VERSIONS))
 def test_any_versions_can_be_checked(components: Any) -> None:
     assert len(check(components)) == len(load_rules())
+
+
+def test_a_design_whose_pins_do_not_work_together_or_are_unknown_is_not_proved() -> None:
+    pins = load_pins("lab")
+    assert all(proof.holds for proof in proofs(pins))
+    for wrong in ({**pins.components, "fabric_manager": "580.82.07"}, {**pins.components, "driver": "570.86.15"}, {}):
+        failed = [proof for proof in proofs(pins.model_copy(update={"components": wrong})) if not proof.holds]
+        assert failed
+        assert all(proof.id.startswith("pins.") and proof.fields == ("pins",) for proof in failed)
