@@ -2,6 +2,7 @@
 
 import base64
 import json
+import string
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -119,6 +120,18 @@ def test_no_changed_character_of_base64_is_another_spelling_of_the_same(data: st
     other = data.draw(st.characters(codec="ascii").filter(lambda each: each != text[place]))
     holder[part] = text[:place] + other + text[place + 1 :]
     with pytest.raises((BadSignature, Malformed)):
+        verify(json.dumps(envelope).encode(), TRUSTED, NOW)
+
+
+@pytest.mark.parametrize("spare", range(1, 16))
+def test_spare_bits_of_base64_do_not_spell_the_same_signature_twice(spare: int) -> None:
+    alphabet = string.ascii_uppercase + string.ascii_lowercase + string.digits + "+/"
+    envelope = opened()
+    text = envelope["signatures"][0]["sig"]
+    respelt = f"{text[:-3]}{alphabet[alphabet.index(text[-3]) + spare]}=="
+    assert base64.b64decode(respelt) == base64.b64decode(text)
+    envelope["signatures"][0]["sig"] = respelt
+    with pytest.raises(Malformed, match="canonical"):
         verify(json.dumps(envelope).encode(), TRUSTED, NOW)
 
 

@@ -80,7 +80,6 @@ def test_a_blank_system_uuid_is_none(uuid: str) -> None:
     )
 )
 @settings(deadline=None)
-@settings(deadline=None)
 def test_whatever_a_node_says_there_is_an_identity_or_an_identity_error(parts: dict[str, Any]) -> None:
     try:
         found = identify(examination().model_copy(update={"identity": parts}))
