@@ -9,7 +9,7 @@ import os
 import subprocess
 from pathlib import Path
 
-from images.node.bootstrap import RECIPE, bootstrap
+from images.node.debian import RECIPE, bootstrap
 from images.store import Builder, BuildError, Say, keep, recipe_digest, recipe_files
 from spec.folders import cache
 

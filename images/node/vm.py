@@ -14,7 +14,7 @@ from typing import Any
 from ruamel.yaml import YAML
 
 from images import node
-from images.node.bootstrap import bootstrap
+from images.node.debian import bootstrap
 from images.store import Builder, BuildError, Say, keep, recipe_digest, recipe_files
 from spec.folders import cache
 
