@@ -77,6 +77,8 @@ def _facility(cluster: Cluster) -> Iterator[Contradiction]:
 def _exemptions(cluster: Cluster) -> Iterator[Contradiction]:
     yield from _twice("waivers", "waiver", (waiver.id for waiver in cluster.waivers), key="id")
     yield from _twice("exceptions", "exception", (each.proof for each in cluster.exceptions), key="proof")
+    if not cluster.waivers:
+        return
     names = {f"{group.name}-{index}" for group in cluster.nodes for index in range(group.count)}
     for i, waiver in enumerate(cluster.waivers):
         yield from _undeclared(f"waivers[{i}].nodes", "node", waiver.nodes, names, "nodes")
