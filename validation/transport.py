@@ -21,6 +21,9 @@ ERRORS_LIMIT = 64 * 1024
 
 TIMEOUT_S = 60.0
 
+LINGER_S = 2.0
+"""How long the streams of a process are read after its end."""
+
 SSH_FAILED = 255
 """What ssh ends with where it could not run the command (ssh(1)); a command that ends with it is told as 254."""
 
@@ -145,7 +148,8 @@ async def execute(node: str, argv: list[str], stdin: bytes, timeout: float) -> C
         if process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-            await process.wait()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(process.wait(), LINGER_S)
         for task in work:
             task.cancel()
         await asyncio.gather(*work, return_exceptions=True)
@@ -153,17 +157,17 @@ async def execute(node: str, argv: list[str], stdin: bytes, timeout: float) -> C
 
 
 async def _ended(process: asyncio.subprocess.Process, work: list[asyncio.Task[None]]) -> None:
-    """Waits until a process has ended and its output is read. Raises OverflowError where there is too much of it."""
-    ending = asyncio.create_task(process.wait())
-    try:
-        while not ending.done():
-            await asyncio.wait({ending, *(task for task in work if not task.done())}, return_when="FIRST_COMPLETED")
-            _raise_failures(work)
-    finally:
-        ending.cancel()
-    # What the process started in the background may hold its streams open for ever: that is not waited for.
-    await asyncio.wait(work, timeout=2)
+    """Waits until a process has ended and its output is read. Raises OverflowError where there is too much of it.
+
+    What it left in the background may hold its streams open for ever: that is waited for only briefly.
+    """
+    while process.returncode is None and not all(task.done() for task in work):
+        await asyncio.wait([each for each in work if not each.done()], timeout=0.5, return_when="FIRST_COMPLETED")
+        _raise_failures(work)
+    await asyncio.wait(work, timeout=LINGER_S)
     _raise_failures(work)
+    if process.returncode is None:
+        await process.wait()
 
 
 def _raise_failures(work: list[asyncio.Task[None]]) -> None:
