@@ -163,9 +163,12 @@ def _matches(expectation: Expectation, value: JsonValue, scope: _Scope) -> Answe
     return _holds(re.fullmatch(expectation.matches or "", text) is not None, expectation, value, scope)
 
 
-def _empty(expectation: Expectation, value: JsonValue, scope: _Scope) -> Answer:
-    _require(value, "a list", "a mapping")
-    return _holds(not value, expectation, value, scope)
+def _empty(_expectation: Expectation, value: JsonValue, _scope: _Scope) -> Answer:
+    if not isinstance(value, list | dict):
+        raise _MalformedError(f"{shown(value)} is {_kind(value)}, expected a list or a mapping")
+    if not value:
+        return Answer(Holding.HOLDS)
+    return Answer(Holding.BROKEN, bounded(value), f"{listed(value)}, expected none")
 
 
 def _count(expectation: Expectation, value: JsonValue, scope: _Scope) -> Answer:
