@@ -8,9 +8,9 @@ from spec.schema import Cluster, Role
 
 
 def placement(cluster: Cluster, nodes: Sequence[Node]) -> Placement:
-    """Monitors, one a node, and metadata servers, in an order that visits every rack before it visits one again.
+    """Monitors and metadata servers, each one a node, in an order that visits every rack before it visits one again.
 
-    There are as many monitors as there are nodes for, at most. Metadata servers may share a node where there are few.
+    There are as many as there are nodes for, at most: the proofs say where that is too few.
     """
     seen: Counter[str] = Counter()
     turns: list[tuple[int, int, str]] = []
@@ -22,5 +22,5 @@ def placement(cluster: Cluster, nodes: Sequence[Node]) -> Placement:
     servers = cluster.filesystem.metadata_servers
     return Placement(
         monitors=tuple(order[: cluster.filesystem.monitors]),
-        metadata_servers=tuple(order[i % len(order)] for i in range(servers.active + servers.standby)) if order else (),
+        metadata_servers=tuple(order[: servers.active + servers.standby]),
     )

@@ -84,6 +84,25 @@ def standby(plan: ClusterPlan) -> Proof:
     )
 
 
+def metadata_servers(plan: ClusterPlan) -> Proof:
+    """Whether there is a storage node for each metadata server."""
+    servers = plan.spec.filesystem.metadata_servers
+    wanted, found = servers.active + servers.standby, len(plan.placement.metadata_servers)
+    return Proof(
+        id="filesystem.metadata_servers",
+        title="Every metadata server has a storage node of its own",
+        holds=found == wanted,
+        numbers={"metadata_servers": wanted, "nodes": found},
+        message=f"{wanted} metadata servers on {found} storage nodes",
+        advice="use fewer of them, or more storage nodes",
+        fields=(
+            "filesystem.metadata_servers.active",
+            "filesystem.metadata_servers.standby",
+            *storage_fields(plan),
+        ),
+    )
+
+
 def capacity(plan: ClusterPlan) -> Proof:
     """Whether the checkpoints that must be kept fit, after copies, with the room that a healthy filesystem keeps."""
     filesystem = plan.spec.filesystem
@@ -106,4 +125,4 @@ def capacity(plan: ClusterPlan) -> Proof:
     )
 
 
-PROOFS = (copies, quorum, monitors, standby, capacity)
+PROOFS = (copies, quorum, monitors, standby, metadata_servers, capacity)

@@ -70,6 +70,7 @@ BROKEN: dict[str, tuple[Callable[[Any], None], set[str]]] = {
     "filesystem.quorum": (sets("filesystem", monitors=4), set()),
     "filesystem.monitors": (sets("filesystem", monitors=7), set()),
     "filesystem.standby": (sets("filesystem", metadata_servers={"active": 2, "standby": 1}), set()),
+    "filesystem.metadata_servers": (sets("filesystem", metadata_servers={"active": 4, "standby": 4}), set()),
     "filesystem.capacity": (sets("filesystem", checkpoints=1000), set()),
     # a rack holds its hosts, and a cooling zone its racks
     "survival.host": (sets("filesystem", replicas=1), {"survival.rack", "survival.cooling"}),
