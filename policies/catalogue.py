@@ -7,6 +7,7 @@ from pathlib import Path
 
 from policies.canonical import digest
 from policies.control import Control
+from policies.expectation import Expectation
 from policies.pins import PIN_EXPECTATIONS
 from policies.reading import PolicyError, read
 from policies.wording import words
@@ -90,6 +91,10 @@ def catalogue_markdown(catalogue: Catalogue | None = None) -> str:
             area = own
             lines += ["", f"## {area}"]
         lines += ["", *_section(control)]
+    lines += ["", "## What `expect` may say", ""]
+    lines += [f"- `{name}`: {field.description}" for name, field in Expectation.model_fields.items()]
+    lines += ["", "## What `{spec: …}` may name", ""]
+    lines += [f"- `{name}`: {meaning}" for name, meaning in sorted({**EXPECTED, **PIN_EXPECTATIONS}.items())]
     return "\n".join(lines) + "\n"
 
 

@@ -112,13 +112,16 @@ Population: TypeAlias = Annotated[
 class Expectation(BaseModel):
     """What a measured value must be. At least one predicate; all that are given must hold."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     equals: Plain = None
     """The same JSON value; 1 and 1.0 are the same, 1 and true are not."""
     at_most: Number | None = None
+    """A number that is this or less."""
     at_least: Number | None = None
+    """A number that is this or more."""
     one_of: Scalars | None = None
+    """One of these names, whole numbers or truth values."""
     matches: Annotated[str, Field(max_length=400), AfterValidator(_pattern)] | None = None
     """A regular expression for the whole of a text."""
     empty: Literal[True] | None = None

@@ -55,7 +55,7 @@ def waivers_of(plan: ClusterPlan, catalogue: Catalogue) -> Waivers:
     for index, declared in enumerate(plan.spec.waivers):
         where = f"waivers[{index}] {declared.id}"
         if declared.control not in catalogue:
-            problems.append(f"{where}: no control {declared.control!r}; see docs/controls.md for their names")
+            problems.append(f"{where}: no control {declared.control!r}; `muster controls` lists them")
         problems += [f"{where}: no node {each!r} in {plan.name}" for each in _strangers(declared.nodes, names)]
         try:
             expires = datetime.fromisoformat(declared.expires)

@@ -8,9 +8,11 @@ from rich.text import Text
 
 from muster.console import Problem, document, err, out, result, table
 from policies import compatibility
+from policies.catalogue import load_catalogue
 from policies.exits import Exit
 from policies.pins import load_pins
 from policies.reading import PolicyError
+from policies.waivers import waivers_of
 from spec.draw import draw
 from spec.load import SpecErrors, locate
 from spec.plan import ClusterPlan, inventory
@@ -34,8 +36,9 @@ def read(path: Path) -> tuple[ClusterPlan, tuple[Proof, ...]]:
         raise Problem(f"{count} error{'s' if count != 1 else ''}, nothing was changed", exit=Exit.USAGE) from None
     try:
         pins = load_pins(found.plan.spec.pins)
+        waivers_of(found.plan, load_catalogue())
     except PolicyError as error:
-        raise Problem(str(error), where=f"{path}: pins", exit=Exit.USAGE) from None
+        raise Problem(str(error), where=str(path), exit=Exit.USAGE) from None
     return found.plan, (*found.proofs, *compatibility.proofs(pins))
 
 

@@ -10,11 +10,13 @@ from sample_nodes import CATALOGUE, CONTAINERS, LAB, NOW, expected, node_for, ve
 from policies.answer import Holding, answer
 from policies.catalogue import catalogue_markdown
 from policies.control import Control
+from policies.expectation import Expectation
 from policies.judge import judge_node
 from policies.verdict import State
 from policies.waivers import NO_WAIVERS
 from spec.load import load
 from spec.plan import derive, expectations
+from spec.plan.expectations import EXPECTED
 from spec.schema import Cluster
 
 CONTROLS = pytest.mark.parametrize("control", CATALOGUE, ids=lambda control: control.id)
@@ -97,6 +99,9 @@ def test_the_reference_names_every_control_with_its_reason() -> None:
     for control in CATALOGUE:
         assert f"`{control.id}`" in text
         assert control.why in text
+    assert "None" not in text.partition("## What `expect` may say")[2]
+    for name in (*Expectation.model_fields, *EXPECTED):
+        assert f"- `{name}`: " in text
 
 
 def test_the_catalogue_has_a_control_in_every_area_that_training_needs() -> None:
