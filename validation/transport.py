@@ -153,6 +153,7 @@ async def execute(node: str, argv: list[str], stdin: bytes, timeout: float) -> C
         for task in work:
             task.cancel()
         await asyncio.gather(*work, return_exceptions=True)
+        process._transport.close()  # type: ignore[attr-defined]  # asyncio has no public way to let the streams go
     return Completed(node, None if limit else process.returncode, bytes(out), bytes(err), limit)
 
 

@@ -80,6 +80,7 @@ def test_a_key_that_is_gone_is_unknown_rather_than_zero(library: Path, healthy: 
     found = ask(library, without, tmp_path)
     assert found["gpu.ecc_uncorrected"]["outcome"] == "unmeasurable"
     assert "value" not in found["gpu.ecc_uncorrected"]
+    assert found["gpu.ecc_uncorrected"]["simulated"] is True
     assert found["gpu.count"]["value"] == 8
 
 
