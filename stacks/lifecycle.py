@@ -57,6 +57,7 @@ def environment(stack: str) -> dict[str, str]:
         "PATH": os.pathsep.join([str(engine()), str(ROOT / ".venv" / "bin"), os.environ.get("PATH", os.defpath)]),
         "PULUMI_BACKEND_URL": f"file://{BACKEND}",
         "PULUMI_CONFIG_PASSPHRASE_FILE": str(phrase),
+        "PULUMI_DIY_BACKEND_DISABLE_CHECKPOINT_BACKUPS": "true",
         "PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION": "true",
         "PULUMI_HOME": str(home),
         "PULUMI_SKIP_UPDATE_CHECK": "true",
@@ -84,6 +85,13 @@ def up(stack: str, spec: Path | None, say: Say) -> Deployment:
     return found
 
 
+def configure(stack: str, key: str, value: str) -> None:
+    """Sets one of the program's settings, as `pulumi config set` does. Raises StackError."""
+    from pulumi import automation as auto
+
+    _selected(stack, None).set_config(key, auto.ConfigValue(value=value))
+
+
 def preview(stack: str, spec: Path | None, say: Say) -> Changes:
     """What `up` would change. Changes nothing."""
     return Changes(counts=_counts(_act(_selected(stack, spec).preview, stack, say, done=_WOULD).change_summary))
@@ -100,6 +108,8 @@ def destroy(stack: str, say: Say) -> None:
         selected = _selected(stack, None)
         _act(selected.destroy, stack, say)
         selected.workspace.remove_stack(stack)
+        for each in (BACKEND / ".pulumi").glob(f"*/*/{stack}"):
+            shutil.rmtree(each, ignore_errors=True)
     asyncio.run(lab.down(stack))
     shutil.rmtree(state(stack), ignore_errors=True)
 
@@ -151,7 +161,8 @@ def _act(
     except auto.ConcurrentUpdateError:
         raise StackError(f"another run works on stack {stack} · {BACKEND} · wait for it, or end it") from None
     except auto.CommandError as failed:
-        raise StackError("\n".join(errors) or _last(str(failed))) from None
+        told = [each for each in dict.fromkeys(errors) if not each.startswith(_AFTERMATH)]
+        raise StackError("\n".join(told) or _last(str(failed))) from None
 
 
 def lines(event: Any, done: Mapping[str, str]) -> Iterator[tuple[str, bool, bool]]:
@@ -171,6 +182,9 @@ def lines(event: Any, done: Mapping[str, str]) -> Iterator[tuple[str, bool, bool
         if text and found.severity != "debug":
             yield f"{about}{text}", not found.ephemeral, found.severity == "error"
 
+
+_AFTERMATH = ("update failed", "preview failed", "Resource monitor has terminated", "Preview failed: update failed")
+"""What the engine says after the error that explains it."""
 
 _TAGS = re.compile(r"<\{%.*?%\}>")
 _DOING = {

@@ -67,7 +67,7 @@ def converge(
     except ValueError as unknown:
         console = Path(runner.config.artifact_dir) / "stdout"
         said = console.read_text(errors="replace")[-2000:].strip() if console.exists() else ""
-        raise ConvergeError(f"{unknown} · {playbook}\n{said}") from None
+        raise ConvergeError(f"{unknown} · {playbook}: {runner.status}, exit code {runner.rc}\n{said}") from None
 
 
 def _runner(  # type: ignore[no-untyped-def]

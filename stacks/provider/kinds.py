@@ -1,7 +1,5 @@
 """The four kinds of resource: a lab's images, its network and its machines, and the converge run over any cluster."""
 
-import asyncio
-import threading
 from pathlib import Path
 from typing import ClassVar
 
@@ -10,9 +8,7 @@ from typing_extensions import override
 
 from images import node
 from spec.deployment import Deployment
-from spec.load import load
-from spec.plan import derive
-from stacks.converge import ConvergeError, converge, inputs_digest
+from stacks.converge import ConvergeError, Request, converge_apart
 from stacks.lab import container, disk, lab, model, network
 from stacks.provider.kind import Kind, Outputs, Say
 
@@ -149,17 +145,8 @@ class ConvergeKind(Kind[Converge]):
 
     @override
     async def make(self, inputs: Converge, say: Say) -> Outputs:
-        plan = derive(load(inputs.deployment.spec))
-        if inputs_digest(plan, inputs.playbook.parent) != inputs.inputs:
-            raise ConvergeError("spec, pins or roles were edited since this run began · run it again")
-        stop = threading.Event()
-        try:
-            done = await asyncio.to_thread(
-                converge, plan, inputs.deployment, say, playbook=inputs.playbook, stopped=stop.is_set
-            )
-        except asyncio.CancelledError:
-            stop.set()
-            raise
+        request = Request(deployment=inputs.deployment, playbook=inputs.playbook, inputs=inputs.inputs)
+        done = await converge_apart(request, say)
         if not done.holds:
             wrong = [
                 f"{each.host}: {each.role} : {each.task}: {each.text}" for each in (*done.unreachable, *done.failures)

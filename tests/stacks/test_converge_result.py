@@ -1,0 +1,103 @@
+"""From Ansible's events to what a run did: nothing unknown becomes a success."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stacks.converge.result import NOTES, TEXT, Recorder
+
+
+def event(kind: str, host: str = "gpu-0", task: str = "Write", **res: Any) -> dict[str, Any]:
+    return {"event": kind, "event_data": {"host": host, "task": task, "role": "base", "res": res}}
+
+
+def stats(**counts: dict[str, int]) -> dict[str, Any]:
+    empty = {key: {} for key in ("ok", "changed", "failures", "dark", "skipped", "ignored", "rescued")}
+    return {"event": "playbook_on_stats", "event_data": {**empty, **counts}}
+
+
+def recorded(*events: dict[str, Any]) -> Recorder:
+    recorder = Recorder()
+    for each in events:
+        recorder.progress(each)
+    return recorder
+
+
+def test_a_run_without_statistics_is_an_error() -> None:
+    with pytest.raises(ValueError, match="without a summary"):
+        recorded(event("runner_on_ok")).converged(["gpu-0"], False, 1)
+
+
+def test_no_hosts_is_an_error_not_a_success() -> None:
+    with pytest.raises(ValueError, match="no host"):
+        recorded(stats()).converged(["gpu-0"], False, 1)
+    with pytest.raises(ValueError, match="no host"):
+        recorded(stats(ok={"gpu-0": 1})).converged([], False, 1)
+
+
+def test_a_host_that_was_never_reached_is_named() -> None:
+    with pytest.raises(ValueError, match="never reached: gpu-1"):
+        recorded(stats(ok={"gpu-0": 3})).converged(["gpu-0", "gpu-1"], False, 1)
+
+
+def test_unreachable_is_not_failed() -> None:
+    done = recorded(event("runner_on_unreachable", msg="no route"), stats(dark={"gpu-0": 1})).converged(
+        ["gpu-0"], False, 1
+    )
+    assert not done.holds
+    assert done.hosts[0].unreachable == 1
+    assert done.hosts[0].failed == 0
+    assert [note.text for note in done.unreachable] == ["no route"]
+    assert done.failures == ()
+
+
+def test_a_failed_task_says_where_and_what() -> None:
+    recorder = recorded()
+    line = recorder.progress(event("runner_on_failed", msg="disk full"))
+    assert line == ("gpu-0 failed at base : Write: disk full", True)
+    done_stats = stats(ok={"gpu-0": 4}, failures={"gpu-0": 1})
+    recorder.progress(done_stats)
+    assert not recorder.converged(["gpu-0"], False, 1).holds
+
+
+def test_an_ignored_failure_is_none() -> None:
+    ignored = event("runner_on_failed", msg="no")
+    ignored["event_data"]["ignore_errors"] = True
+    assert recorded(ignored, stats(ok={"gpu-0": 1}, ignored={"gpu-0": 1})).converged(["gpu-0"], False, 1).holds
+
+
+def test_what_check_mode_cannot_tell_is_unknown_and_what_a_condition_excludes_is_not() -> None:
+    done = recorded(
+        event("runner_on_skipped", skipped=True, msg="Command would have run if not in check mode"),
+        event("runner_on_skipped", skipped=True, msg="remote module (x) does not support check mode"),
+        event("runner_on_skipped", skip_reason="Conditional result was False", false_condition="no"),
+        stats(ok={"gpu-0": 1}, skipped={"gpu-0": 3}),
+    ).converged(["gpu-0"], True, 1)
+    assert len(done.unknown) == 2
+
+
+def test_a_change_carries_its_difference() -> None:
+    difference = {"before": "a\n", "after": "b\n", "after_header": "/etc/x"}
+    done = recorded(event("runner_on_ok", changed=True, diff=[difference]), stats(ok={"gpu-0": 1}))
+    assert done.converged(["gpu-0"], True, 1).changes[0].text == "/etc/x\n- a\n+ b"
+
+
+def test_a_host_where_no_task_ran_holds_nothing() -> None:
+    assert not recorded(stats(skipped={"gpu-0": 3})).converged(["gpu-0"], False, 1).holds
+
+
+@given(st.text(max_size=50) | st.none() | st.integers(), st.dictionaries(st.text(max_size=9), st.text(max_size=9)))
+def test_no_message_of_a_node_breaks_the_record(said: Any, more: dict[str, str]) -> None:
+    recorded(
+        event("runner_on_failed", **{**more, "msg": said}),
+        event("runner_on_ok", changed=True, diff=said, results=[said]),
+    )
+
+
+def test_floods_are_bounded() -> None:
+    recorder = recorded(*(event("runner_on_ok", changed=True, msg="x" * 10 * TEXT) for _ in range(2 * NOTES)))
+    assert recorder.changed_tasks == 2 * NOTES
+    assert len(recorder.changes) == NOTES
+    assert max(len(note.text) for note in recorder.changes) <= TEXT

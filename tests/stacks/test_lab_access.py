@@ -1,0 +1,66 @@
+"""Keys, host keys and the ssh config."""
+
+import stat
+import subprocess
+from pathlib import Path
+
+from stacks.lab import access
+from stacks.lab.disk import Layer
+from stacks.lab.model import Machine, machines_folder
+
+
+def _declare(machine: Machine) -> str:
+    where = machines_folder(machine.stack) / machine.name
+    host = access.make_key(where / access.HOST_KEY, machine.name)
+    access.write(where / "machine.json", machine.model_dump_json())
+    return host
+
+
+def test_ssh_takes_only_the_machines_own_host_key(state_home: Path, gpu_machine: Machine) -> None:
+    host = _declare(gpu_machine)
+    access.publish("test")
+    shown = subprocess.run(
+        ["ssh", "-G", "-F", str(access.config("test")), "gpu-0"], capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    assert f"hostname {gpu_machine.address.ip}" in shown
+    assert "user muster" in shown
+    assert "stricthostkeychecking true" in shown
+    assert "hostkeyalias gpu-0" in shown
+    assert "proxycommand ip netns exec muster-test nc %h %p" in shown
+    known = (access.folder("test") / "known_hosts").read_text().splitlines()
+    assert known == [f"gpu-0 {' '.join(host.split()[:2])}"]
+
+
+def test_a_machine_that_is_gone_is_no_longer_known(state_home: Path, gpu_machine: Machine) -> None:
+    _declare(gpu_machine)
+    access.publish("test")
+    (machines_folder("test") / "gpu-0" / "machine.json").unlink()
+    access.publish("test")
+    assert "gpu-0" not in access.config("test").read_text()
+    assert (access.folder("test") / "known_hosts").read_text() == ""
+
+
+def test_keys_are_made_once_and_readable_by_nobody_else(state_home: Path) -> None:
+    first = access.user_key("test")
+    assert access.user_key("test") == first
+    key = access.folder("test") / "id_ed25519"
+    assert stat.S_IMODE(key.stat().st_mode) == 0o600
+    assert stat.S_IMODE(access.folder("test").stat().st_mode) == 0o700
+
+
+def test_a_half_made_key_pair_is_made_anew(state_home: Path) -> None:
+    key = access.folder("test") / "id_ed25519"
+    access.write(key, "half")
+    assert access.user_key("test").startswith("ssh-ed25519 ")
+    assert "PRIVATE KEY" in key.read_text()
+
+
+def test_a_layers_folders_take_mode_and_owner_from_what_they_cover(tmp_path: Path) -> None:
+    lower, upper = tmp_path / "lower", tmp_path / "upper"
+    (lower / "srv/private").mkdir(parents=True)
+    (lower / "srv/private").chmod(0o750)
+    upper.mkdir()
+    Layer(upper, lower).write("srv/private/new/file", "text\n", mode=0o600)
+    assert stat.S_IMODE((upper / "srv/private").stat().st_mode) == 0o750
+    assert stat.S_IMODE((upper / "srv/private/new/file").stat().st_mode) == 0o600
+    assert (upper / "srv/private/new/file").read_text() == "text\n"

@@ -1,0 +1,97 @@
+"""What people read of the engine's events, and what an ended run leaves behind."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from pulumi.automation import EngineEvent
+
+from spec.deployment import Deployment
+from stacks import lifecycle
+from stacks.lab import lab
+
+URN = "urn:pulumi:lab::muster::muster:lab:Machine::gpu-0"
+
+
+def test_a_failed_resource_is_said_by_name_without_the_engines_colours() -> None:
+    event = EngineEvent.from_json(
+        {
+            "sequence": 1,
+            "timestamp": 1,
+            "diagnosticEvent": {
+                "urn": URN,
+                "message": "<{%reset%}>gpu-0 does not answer<{%reset%}>\n",
+                "severity": "error",
+                "color": "raw",
+            },
+        }
+    )
+    assert list(lifecycle.lines(event, {})) == [("gpu-0: gpu-0 does not answer", True, True)]
+
+
+def test_a_made_resource_is_kept_and_one_in_the_making_only_shown() -> None:
+    step = {"op": "create", "urn": URN, "type": "muster:lab:Machine", "provider": "p"}
+    begun = EngineEvent.from_json({"sequence": 1, "timestamp": 1, "resourcePreEvent": {"metadata": step}})
+    ended = EngineEvent.from_json({"sequence": 2, "timestamp": 2, "resOutputsEvent": {"metadata": step}})
+    assert list(lifecycle.lines(begun, {"create": "made"})) == [("gpu-0: making", False, False)]
+    assert list(lifecycle.lines(ended, {"create": "made"})) == [("gpu-0: made", True, False)]
+
+
+def test_only_same_is_no_change() -> None:
+    assert lifecycle.Changes(counts={"same": 9}).none
+    assert not lifecycle.Changes(counts={"same": 8, "delete": 1}).none
+
+
+def _lock(backend: Path, pid: int, host: str) -> Path:
+    path = backend / ".pulumi/locks/organization/muster/lab/x.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"pid": pid, "username": "root", "hostname": host}))
+    return path
+
+
+def test_a_lock_whose_engine_is_dead_goes_and_all_others_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lifecycle, "BACKEND", tmp_path)
+    here = os.uname().nodename
+    dead = _lock(tmp_path, 2**22 + 1, here)
+    lifecycle._remove_dead_locks("lab")
+    assert not dead.exists()
+    elsewhere = _lock(tmp_path, 2**22 + 1, "another-host")
+    lifecycle._remove_dead_locks("lab")
+    assert elsewhere.exists()
+    other_stack = _lock(tmp_path, 2**22 + 1, here)
+    lifecycle._remove_dead_locks("lab-wide")
+    assert other_stack.exists()
+
+
+def test_a_cluster_that_does_not_stand_says_what_makes_it(state_home: Path) -> None:
+    with pytest.raises(lifecycle.StackError, match="muster up makes it"):
+        lifecycle.deployment("nothing")
+    path = state_home / "muster/nothing/deployment.json"
+    path.parent.mkdir(parents=True)
+    path.write_text("{}")
+    with pytest.raises(lifecycle.StackError, match="cannot be read"):
+        lifecycle.deployment("nothing")
+
+
+def test_the_deployment_is_read_as_it_was_exported(state_home: Path, plan, tmp_path: Path) -> None:
+    found = lab.deployment("test", tmp_path / "x.yaml", plan)
+    found.state.mkdir(parents=True)
+    (found.state / "deployment.json").write_text(found.model_dump_json())
+    assert lifecycle.deployment("test") == found
+    assert isinstance(found, Deployment)
+
+
+def test_the_passphrase_is_made_once_and_its_loss_is_told(
+    state_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lifecycle, "BACKEND", tmp_path)
+    path = lifecycle._passphrase("test")
+    assert path.stat().st_mode & 0o777 == 0o600
+    first = path.read_text()
+    assert lifecycle._passphrase("test").read_text() == first
+    (tmp_path / ".pulumi/stacks/muster").mkdir(parents=True)
+    (tmp_path / ".pulumi/stacks/muster/test.json").touch()
+    path.unlink()
+    with pytest.raises(lifecycle.StackError, match="passphrase of stack test is gone"):
+        lifecycle._passphrase("test")

@@ -1,0 +1,135 @@
+"""The Pulumi program against mocks: what it declares, in which order, and what it refuses."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pulumi
+import pytest
+from pulumi.runtime import mocks, settings
+from pulumi.runtime.stack import wait_for_rpcs
+
+from spec.deployment import CertificateClass, Deployment
+from spec.load import load
+from spec.plan import ClusterPlan
+from stacks.program import program
+
+ROOT = Path(__file__).parents[2]
+
+
+class Recorded(mocks.Mocks):
+    """Every resource with its inputs; a machine's start is `boot-NAME`."""
+
+    def __init__(self) -> None:
+        self.resources: dict[str, mocks.MockResourceArgs] = {}
+        self.order: list[str] = []
+
+    def new_resource(self, args: mocks.MockResourceArgs) -> tuple[str, dict[str, Any]]:
+        self.resources[args.name] = args
+        self.order.append(args.name)
+        more = {"boot": f"boot-{args.name}"} if args.typ == "muster:lab:Machine" else {}
+        return f"id-{args.name}", {**args.inputs, **more}
+
+    def call(self, args: mocks.MockCallArgs) -> dict[str, Any]:  # noqa: ARG002
+        return {}
+
+
+@pytest.fixture
+def recorded(state_home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorded]:
+    from images import node, vendor
+
+    monkeypatch.setattr(node, "digest", lambda: "a" * 16)
+    monkeypatch.setattr(vendor, "digest", lambda: "b" * 16)
+    recorded = Recorded()
+    pulumi.runtime.set_mocks(recorded, project="muster", stack="lab", preview=False)
+    yield recorded
+    settings.reset_options()
+
+
+def declare(spec: Path | None = None) -> dict[str, Any]:
+    """Runs the program and gives what it exports."""
+    pulumi.runtime.set_all_config({"muster:spec": str(spec)} if spec else {})
+    found: dict[str, Any] = {}
+
+    async def run() -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(pulumi, "export", found.__setitem__)
+            program()
+        await wait_for_rpcs()
+        if pending := asyncio.all_tasks() - {asyncio.current_task()}:
+            await asyncio.wait(pending, timeout=60)
+        for name, output in found.items():
+            found[name] = await output.future()
+
+    asyncio.get_event_loop_policy().get_event_loop().run_until_complete(run())
+    return found
+
+
+def test_there_is_a_machine_for_each_node_with_what_the_plan_says(recorded: Recorded, plan: ClusterPlan) -> None:
+    declare()
+    machines = {name: each for name, each in recorded.resources.items() if each.typ == "muster:lab:Machine"}
+    assert machines.keys() == {node.name for node in plan.nodes}
+    for node in plan.nodes:
+        inputs = machines[node.name].inputs
+        assert (inputs["image"], inputs["vendor"]) == ("a" * 16, "b" * 16)
+        assert [port["mac"] for port in inputs["ports"]] == [each.mac for each in node.interfaces]
+
+
+def test_machines_come_after_images_and_network_and_converge_after_all_machines(
+    recorded: Recorded, plan: ClusterPlan
+) -> None:
+    declare()
+    machines = [node.name for node in plan.nodes]
+    first = min(recorded.order.index(name) for name in machines)
+    assert {"images", "network"} <= set(recorded.order[:first])
+    assert recorded.order[-1] == "converge"
+    assert recorded.resources["converge"].inputs["boots"] == {name: f"boot-{name}" for name in machines}
+
+
+def test_the_output_is_a_deployment_of_this_spec(recorded: Recorded, plan: ClusterPlan) -> None:
+    found = Deployment.model_validate(declare()["cluster"])
+    assert found.stack == "lab"
+    assert found.spec_digest == plan.digest
+    assert found.certificate_class is CertificateClass.LAB
+    assert found.nodes == tuple(node.name for node in plan.nodes)
+    assert any("simulated" in each for each in found.simulated)
+
+
+def test_converge_depends_on_the_roles_and_on_the_plan(recorded: Recorded, tmp_path: Path) -> None:
+    declare()
+    before = recorded.resources["converge"].inputs["inputs"]
+    changed = tmp_path / "changed.yaml"
+    changed.write_text((ROOT / "clusters/lab.yaml").read_text().replace("queue: train", "queue: other"))
+    declare(changed)
+    assert recorded.resources["converge"].inputs["inputs"] != before
+
+
+def test_no_input_of_any_resource_is_a_secrets_value(recorded: Recorded) -> None:
+    declare()
+    for each in recorded.resources.values():
+        assert "PRIVATE KEY" not in str(each.inputs)
+        assert "passphrase" not in str(each.inputs)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (("substrate: lab", "substrate: static"), "substrate static cannot be deployed yet"),
+        (("machine: container", "machine: host"), "the lab makes containers"),
+    ],
+)
+def test_what_the_lab_cannot_make_is_refused_before_anything_is_declared(
+    recorded: Recorded, tmp_path: Path, change: tuple[str, str], told: str
+) -> None:
+    other = tmp_path / "other.yaml"
+    other.write_text((ROOT / "clusters/lab.yaml").read_text().replace(*change))
+    load(other)
+    with pytest.raises(pulumi.RunError, match=told):
+        declare(other)
+    assert recorded.resources == {}
+
+
+def test_a_missing_spec_says_where_it_was_looked_for(recorded: Recorded, tmp_path: Path) -> None:
+    with pytest.raises(pulumi.RunError, match=r"no spec for stack lab .*nowhere\.yaml"):
+        declare(tmp_path / "nowhere.yaml")
