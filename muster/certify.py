@@ -1,17 +1,17 @@
 """One certification run: examine every node, test the fabric, judge, sign for who passed."""
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 
 from muster.standing import Standing
 from policies import issue
 from policies.certificate import verify
-from policies.evidence import Award, Run, run_id, site, summarise
+from policies.drift import Baseline
+from policies.evidence import Award, Run, run_id, site, summarise, write
 from policies.fabric import FabricResult, FaultKind
 from policies.gate import GateDecision, gate
+from policies.identity import IdentityError, identify
 from policies.judge import ClusterVerdicts, judge_cluster
 from policies.measurement import Examination
 from policies.verdict import State, Verdict
@@ -44,7 +44,7 @@ async def observe(cluster: Standing, say: Say) -> Observed:
     started = datetime.now(UTC)
     told = await examine_nodes(
         cluster.plan,
-        cluster.transport,
+        cluster.transport(),
         [node.name for node in cluster.plan.nodes],
         say,
         expectations_of=lambda _, node: cluster.expectations(node),
@@ -67,11 +67,11 @@ async def certify(cluster: Standing, nodes: Sequence[Node], say: Say) -> Run:
     fabric = None
     if any(node.has(Role.COMPUTE) for node in nodes):
         fabric = await examine_fabric(
-            cluster.transport, cluster.plan, cluster.deployment, seen.examinations, compute, say
+            cluster.transport(), cluster.plan, cluster.deployment, seen.examinations, compute, say
         )
     awards = {node.name: award(cluster, node, seen, fabric) for node in nodes}
     for name, given in awards.items():
-        keep(cluster.certificates, name, given, proven_bad(name, seen.judged.verdicts.get(name, ()), fabric))
+        keep(cluster, name, given, seen, proven_bad(name, seen.judged.verdicts.get(name, ()), fabric))
     return Run(
         id=run_id(seen.started),
         started=seen.started,
@@ -84,7 +84,7 @@ async def certify(cluster: Standing, nodes: Sequence[Node], say: Say) -> Run:
         verdicts=tuple(verdict for each in seen.judged.verdicts.values() for verdict in each),
         fabric=fabric,
         awards=awards,
-        gate=decide(cluster, fabric, {name: "; ".join(each.refused) for name, each in awards.items() if each.refused}),
+        gate=decide(cluster, seen, fabric, awards),
         topology=draw(cluster.plan),
     )
 
@@ -122,20 +122,26 @@ def proven_bad(name: str, verdicts: Sequence[Verdict], fabric: FabricResult | No
     return failed or any(name in each.nodes and each.kind is not FaultKind.INCONCLUSIVE for each in findings)
 
 
-def keep(folder: Path, name: str, given: Award, bad: bool) -> None:
-    """Puts a new certificate in its place whole, or takes the old one away from a node that is bad."""
-    path = folder / f"{name}.json"
+def keep(cluster: Standing, name: str, given: Award, seen: Observed, bad: bool) -> None:
+    """Puts a new certificate and what it rests on in their places, or takes the old ones away from a bad node."""
     if given.envelope is not None:
+        folder = cluster.certificates
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        scratch = folder / f".{name}.{os.getpid()}"
-        scratch.write_text(given.envelope)
-        scratch.replace(path)
+        baseline = Baseline(identity=identify(seen.examinations[name]), verdicts=seen.judged.verdicts[name])
+        write(cluster.baseline(name), baseline.model_dump_json())
+        write(cluster.certificate(name), given.envelope)
     elif bad:
-        path.unlink(missing_ok=True)
+        withdraw(cluster, name)
 
 
-def decide(cluster: Standing, fabric: FabricResult | None, refused: Mapping[str, str]) -> GateDecision:
-    """The gate for the class that this deployment can earn."""
+def withdraw(cluster: Standing, name: str) -> None:
+    """Takes a node's certificate away."""
+    cluster.certificate(name).unlink(missing_ok=True)
+    cluster.baseline(name).unlink(missing_ok=True)
+
+
+def decide(cluster: Standing, seen: Observed, fabric: FabricResult | None, awards: Mapping[str, Award]) -> GateDecision:
+    """The gate for the class that this deployment can earn, with every node's hardware as it was just seen."""
     return gate(
         cluster.plan,
         cluster.envelopes(),
@@ -143,5 +149,17 @@ def decide(cluster: Standing, fabric: FabricResult | None, refused: Mapping[str,
         cluster.deployment.certificate_class,
         datetime.now(UTC),
         fabric=fabric,
-        refused=refused,
+        identities=identities(seen.examinations),
+        refused={name: "; ".join(each.refused) for name, each in awards.items() if each.refused},
     )
+
+
+def identities(examinations: Mapping[str, Examination]) -> dict[str, str]:
+    """The digest of each node's hardware identity; those that cannot be identified are missing."""
+    found = {}
+    for name, examination in examinations.items():
+        try:
+            found[name] = identify(examination).digest
+        except IdentityError:
+            continue
+    return found

@@ -6,7 +6,7 @@ import traceback
 import click
 import typer
 
-from muster.commands import cluster, gate, nodes, plan, reference
+from muster.commands import cluster, drift, gate, nodes, plan, reference
 from muster.console import Problem, err
 from policies.exits import Exit
 
@@ -20,7 +20,7 @@ app = typer.Typer(
     epilog="Exit codes: 0 pass · 1 fail · 2 usage or configuration · 3 error or unreachable · "
     "4 incomplete coverage · 5 expired or invalid certificate",
 )
-for commands in (plan, cluster, nodes, gate, reference):
+for commands in (plan, cluster, nodes, drift, gate, reference):
     commands.register(app)
 
 _debug = False

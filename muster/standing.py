@@ -36,9 +36,8 @@ class Standing:
     catalogue: Catalogue
     waivers: Waivers
 
-    @cached_property
     def transport(self) -> Ssh:
-        """How its nodes are reached."""
+        """How its nodes are reached: one for each event loop, whose places it counts."""
         return Ssh(self.deployment.ssh_config)
 
     @cached_property
@@ -52,6 +51,14 @@ class Standing:
     def certificates(self) -> Path:
         """The folder of its nodes' certificates."""
         return self.deployment.state / "certificates"
+
+    def certificate(self, name: str) -> Path:
+        """The file of a node's certificate."""
+        return self.certificates / f"{name}.json"
+
+    def baseline(self, name: str) -> Path:
+        """The file that says how a node was when it was certified: what drift is measured from."""
+        return self.certificates / f"{name}.baseline.json"
 
     @property
     def reports(self) -> Path:
@@ -82,7 +89,7 @@ class Standing:
         """Every node's certificate as it was issued, by node; those without one are missing."""
         found = {}
         for node in self.plan.nodes:
-            path = self.certificates / f"{node.name}.json"
+            path = self.certificate(node.name)
             if path.is_file():
                 found[node.name] = path.read_bytes()
         return found

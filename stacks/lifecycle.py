@@ -16,6 +16,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
+from policies.drift import ResourceForecast
 from spec.deployment import Deployment
 from spec.folders import cache, state
 from stacks.lab import access, lab
@@ -102,6 +103,26 @@ def refresh(stack: str, say: Say) -> Changes:
     return Changes(counts=_counts(_act(_selected(stack, None).refresh, stack, say).summary.resource_changes or {}))
 
 
+def look(stack: str, say: Say) -> tuple[ResourceForecast, ...]:
+    """What a refresh would find of each resource. Changes nothing, not even the engine's own record."""
+    found: dict[str, ResourceForecast] = {}
+
+    def hear(event: Any) -> None:
+        about = event.res_outputs_event or event.resource_pre_event
+        if about and not str(about.metadata.type).startswith("pulumi:"):
+            metadata = about.metadata
+            operation = str(getattr(metadata.op, "value", metadata.op))
+            kept = found.get(metadata.urn)
+            # A refresh is announced before it is done: only what it came to counts.
+            if kept is None or operation != "refresh":
+                found[metadata.urn] = ResourceForecast(
+                    urn=metadata.urn, name=_name(metadata.urn), kind=str(metadata.type), operation=operation
+                )
+
+    _act(_selected(stack, None).preview_refresh, stack, say, done=_WOULD, hear=hear)
+    return tuple(found.values())
+
+
 def destroy(stack: str, say: Say) -> None:
     """Removes the cluster, its stack and its state folder, also where they are half made or half gone."""
     if _known(stack):
@@ -144,13 +165,19 @@ def _selected(stack: str, spec: Path | None) -> Any:
 
 
 def _act(
-    operation: Callable[..., Any], stack: str, say: Say, done: Mapping[str, str] | None = None, **options: Any
+    operation: Callable[..., Any],
+    stack: str,
+    say: Say,
+    done: Mapping[str, str] | None = None,
+    hear: Callable[[Any], None] = lambda _: None,
+    **options: Any,
 ) -> Any:
     from pulumi import automation as auto
 
     errors: list[str] = []
 
     def heard(event: Any) -> None:
+        hear(event)
         for text, keep, wrong in lines(event, done or _DONE):
             if wrong:
                 errors.append(text)

@@ -1,6 +1,7 @@
 """Commands about nodes: certify, verify, status, drift, converge."""
 
 import asyncio
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,8 +10,9 @@ import typer
 from rich.text import Text
 from securesystemslib.signer import Key
 
+from muster.admission import admit, credentials, pool_of
 from muster.certify import certify as run_certification
-from muster.console import Problem, document, result, say
+from muster.console import Problem, document, out, result, say, table
 from muster.standing import DEFAULT_STACK, standing
 from policies import evidence, keys
 from policies.certificate import CertificateError, verify
@@ -18,6 +20,9 @@ from policies.evidence import Run
 from policies.exits import Exit
 from policies.report import write_report
 from policies.verdict import State, Verdict
+from pool.decision import PoolNode
+from pool.decision import Standing as Right
+from pool.slurm import Applied, PoolError
 
 Stack = Annotated[str, typer.Option("--stack", envvar="MUSTER_STACK", help="The stack whose cluster it is.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
@@ -38,6 +43,7 @@ def register(app: typer.Typer) -> None:
     """Adds the commands."""
     app.command("certify")(certify)
     app.command("verify")(verify_certificates)
+    app.command("status")(status)
 
 
 def certify(nodes: Names = None, stack: Stack = DEFAULT_STACK, as_json: Json = False) -> int:
@@ -46,14 +52,28 @@ def certify(nodes: Names = None, stack: Stack = DEFAULT_STACK, as_json: Json = F
     chosen = cluster.chosen(nodes or [])
     say(f"examining {len(cluster.plan.nodes)} of {len(cluster.plan.nodes)} nodes")
     run = asyncio.run(run_certification(cluster, chosen, say))
-    folder = evidence.save(run, cluster.reports)
-    paths = write_report(run, folder)
+    paths = write_report(run, evidence.save(run, cluster.reports))
+    refused = {name: given.refused[0] for name, given in run.awards.items() if given.refused}
+    nodes_now, done = admit(cluster, refused, {each.node: each for each in run.examinations})
     if as_json:
-        document(run.model_dump(mode="json"))
+        document({"run": run.model_dump(mode="json"), "pool": [applied(each) for each in done]})
     else:
-        _show(run)
+        _show(run, nodes_now)
+        problems(done)
         result(f"report: {paths.html}")
-    return exit_of(run)
+    return Exit.ERROR if any(each.problem for each in done) else exit_of(run)
+
+
+def problems(done: Iterable[Applied]) -> None:
+    """Prints what could not be done in the pool."""
+    for each in done:
+        if each.problem:
+            result(Text(f"pool: {each.action.node}: {each.problem}", style="bold red"))
+
+
+def applied(each: Applied) -> dict[str, Any]:
+    """What was done to a node of the pool, as JSON."""
+    return {"node": each.action.node, "step": each.action.step.value, "problem": each.problem}
 
 
 def exit_of(run: Run) -> Exit:
@@ -67,7 +87,7 @@ def exit_of(run: Run) -> Exit:
     return Exit.ERROR if states & {State.ERROR, State.UNREACHABLE} else Exit.INCOMPLETE
 
 
-def _show(run: Run) -> None:
+def _show(run: Run, pool: Mapping[str, PoolNode]) -> None:
     for name, given in run.awards.items():
         verdicts = [verdict for verdict in run.verdicts if verdict.node == name]
         counts = ", ".join(
@@ -76,10 +96,14 @@ def _show(run: Run) -> None:
             if (count := sum(verdict.state is state for verdict in verdicts))
         )
         if given.certificate:
-            until = f"certified until {given.certificate.expires:%-d %b %H:%M} UTC"
+            until = f"certified until {given.certificate.expires:%-d %b %H:%M} UTC{_in_pool(pool.get(name))}"
             result(Text.assemble((f"{name:<12}", "bold"), f"{counts:<44} ", (until, "green")))
         else:
-            result(Text.assemble((f"{name:<12}", "bold"), f"{counts:<44} ", ("refused", "bold red")))
+            result(
+                Text.assemble(
+                    (f"{name:<12}", "bold"), f"{counts:<44} ", (f"refused{_in_pool(pool.get(name))}", "bold red")
+                )
+            )
         for verdict in verdicts:
             if verdict.state in (State.FAIL, State.ERROR, State.UNREACHABLE, State.NOT_EVALUATED):
                 result(_line(verdict))
@@ -92,11 +116,48 @@ def _show(run: Run) -> None:
     result(f"{good} certified, {len(run.awards) - good} refused")
 
 
+def _in_pool(node: PoolNode | None) -> str:
+    """A node's place in the pool, for the end of a line: empty where it is no node of the pool."""
+    if node is None:
+        return ""
+    return f", closed by {node.closer.value}" if node.closed else ", open"
+
+
 def _line(verdict: Verdict) -> Text:
     mark, style = MARKS[verdict.state]
     words = verdict.reason or verdict.expected
     repair = f" · {verdict.repair}" if verdict.repair else ""
     return Text.assemble("          ", (mark, style), f" {verdict.control}  {words}{repair}")
+
+
+def status(stack: Stack = DEFAULT_STACK, as_json: Json = False) -> int:
+    """Show every node's certificate and its place in the pool. Changes nothing, examines nothing."""
+    cluster = standing(stack)
+    held = credentials(cluster, {})
+    try:
+        pool = pool_of(cluster).nodes()
+    except PoolError as error:
+        raise Problem(str(error)) from None
+    rows = [
+        _verified(cluster.certificate(each.name), each.name, None, cluster.trusted()) for each in cluster.plan.nodes
+    ]
+    if as_json:
+        document([{**row, "pool": pool[name].state if (name := row["node"]) in pool else None} for row in rows])
+        return Exit.PASS
+    shown = table("node", "roles", "certificate", "pool", "reason")
+    for node, row in zip(cluster.plan.nodes, rows, strict=True):
+        place = pool.get(node.name)
+        good = node.name not in held or held[node.name].standing is Right.VALID
+        words = row["words"].removeprefix(f"{node.name}: ") if row["holds"] else row["kind"]
+        shown.add_row(
+            node.name,
+            ", ".join(role.value for role in node.roles),
+            Text(words, "green" if row["holds"] and good else "red"),
+            place.state if place else "–",
+            place.reason if place else "",
+        )
+    out.print(shown)
+    return Exit.PASS
 
 
 Files = Annotated[list[Path] | None, typer.Argument(help="Certificates; those of the stack where none is given.")]
@@ -122,7 +183,7 @@ def verify_certificates(
         wanted = [(path, node) for path in files]
     else:
         cluster = standing(stack)
-        wanted = [(cluster.certificates / f"{each.name}.json", each.name) for each in cluster.plan.nodes]
+        wanted = [(cluster.certificate(each.name), each.name) for each in cluster.plan.nodes]
     rows = [_verified(path, expected, identity, trusted) for path, expected in wanted]
     if as_json:
         document(rows)
@@ -137,13 +198,20 @@ def _verified(path: Path, node: str | None, identity: str | None, trusted: tuple
     try:
         held = verify(_bounded(path), trusted, datetime.now(UTC), node=node, identity=identity)
     except FileNotFoundError:
-        return {"file": str(path), "holds": False, "kind": "Missing", "words": f"{path}: there is no certificate"}
+        return {
+            "file": str(path),
+            "node": node,
+            "holds": False,
+            "kind": "Missing",
+            "words": f"{path}: there is no certificate",
+        }
     except (CertificateError, OSError) as error:
         kind = type(error).__name__
-        return {"file": str(path), "holds": False, "kind": kind, "words": f"{path}: {kind}: {error}"}
+        return {"file": str(path), "node": node, "holds": False, "kind": kind, "words": f"{path}: {kind}: {error}"}
     worth = f"{held.certificate_class.value} certificate until {held.expires:%-d %b %H:%M} UTC"
     return {
         "file": str(path),
+        "node": held.node,
         "holds": True,
         "words": f"{held.node}: {worth}, {len(held.passed)} controls passed",
         "certificate": held.model_dump(mode="json"),
