@@ -15,7 +15,7 @@ PREFIX = "muster: "
 """Begins every reason that Muster gives to a scheduler. Reasons without it are others'."""
 
 LONGEST_REASON = 160
-_PLAIN = re.compile(r"[^A-Za-z0-9 .,:;/_+%()=-]+")
+_PLAIN = re.compile(r"[^A-Za-z0-9 .,:/_+%()=-]+")
 
 
 class Standing(StrEnum):
