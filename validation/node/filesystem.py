@@ -22,7 +22,7 @@ def mounted(host: Host) -> bool:
     )
 
 
-@measure("filesystem.writable", source="a file written, synced, read back and removed", limit_s=20)
+@measure("filesystem.writable", source="a file written, synced and read back", limit_s=20)
 def writable(host: Host) -> bool:
     """Whether the mounted filesystem takes a file of 1 MiB and gives the same bytes back.
 
@@ -34,19 +34,20 @@ def writable(host: Host) -> bool:
 
 
 def write_and_read(folder: Path) -> bool:
-    """Writes a file of its own, syncs it to the servers, drops it from the cache, reads it, removes it."""
+    """Writes a file of its own, syncs it to the servers, drops it from the cache and reads it.
+
+    Its name is removed as soon as it is open, so that nothing is left where the rest hangs and the process is ended.
+    """
     sample = secrets.token_bytes(SAMPLE_BYTES)
     path = folder / f".muster-{secrets.token_hex(16)}"
     descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_NOFOLLOW, 0o600)
-    try:
-        with os.fdopen(descriptor, "r+b", buffering=0) as file:
-            written = file.write(sample)
-            os.fsync(file)
-            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-            file.seek(0)
-            return written == SAMPLE_BYTES and file.read(SAMPLE_BYTES) == sample
-    finally:
+    with os.fdopen(descriptor, "r+b", buffering=0) as file:
         path.unlink()
+        written = file.write(sample)
+        os.fsync(file)
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        file.seek(0)
+        return written == SAMPLE_BYTES and file.read(SAMPLE_BYTES) == sample
 
 
 @measure("filesystem.free_percent", unit="%", source="statvfs", limit_s=20)
