@@ -35,7 +35,9 @@ NODES = [
 ]
 CREDENTIALS = [
     Credential(standing, issued, text)
-    for standing, issued, text in product(Standing, (None, NOON - HOUR, NOON, NOON + HOUR), ("", "driver 570 is no pin"))
+    for standing, issued, text in product(
+        Standing, (None, NOON - HOUR, NOON, NOON + HOUR), ("", "driver 570 is no pin")
+    )
 ]
 CASES = list(product(NODES, CREDENTIALS))
 
