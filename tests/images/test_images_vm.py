@@ -49,6 +49,7 @@ def make_identity(folder: Path, port: int) -> Path:
     (folder / "known_hosts").write_text(f"[127.0.0.1]:{port} {host_key}")
     contents = {
         "etc/hostname": "gpu-7\n",
+        "etc/hosts": "127.0.0.1\tlocalhost gpu-7\n",
         "etc/ssh/ssh_host_ed25519_key": (folder / "ssh_host_ed25519_key").read_text(),
         "etc/ssh/ssh_host_ed25519_key.pub": host_key,
         "etc/systemd/network/10-mgmt.network": "[Match]\nType=ether\n[Network]\nDHCP=ipv4\n",
@@ -122,7 +123,6 @@ def test_its_kernel_is_its_own_and_has_what_containers_lack(machine):
     assert (vm.folder() / "packages.json").read_text().count(f'"linux-image-{release}"') == 1
     loaded = machine.run("sudo -n modprobe -a rdma_rxe bonding 8021q sch_netem ceph dm_crypt && echo loaded")
     assert loaded.stdout == "loaded\n", loaded.stderr
-    link = machine.run(
-        "sudo -n rdma link add rxe0 type rxe netdev $(ls /sys/class/net | grep -v lo | head -1); rdma link"
-    )
+    port = machine.run("ip -o route show default").stdout.split(" dev ")[1].split()[0]
+    link = machine.run(f"sudo -n rdma link add rxe0 type rxe netdev {port}; rdma link")
     assert "rxe0/1 state ACTIVE" in link.stdout
