@@ -129,8 +129,7 @@ def destroy(stack: str, say: Say) -> None:
         selected = _selected(stack, None)
         _act(selected.destroy, stack, say)
         selected.workspace.remove_stack(stack)
-        for each in (BACKEND / ".pulumi").glob(f"*/*/{stack}"):
-            shutil.rmtree(each, ignore_errors=True)
+    _forget(stack)
     asyncio.run(lab.down(stack))
     shutil.rmtree(state(stack), ignore_errors=True)
 
@@ -263,8 +262,18 @@ def _passphrase(stack: str) -> Path:
 
 
 def _known(stack: str) -> bool:
-    """Whether the backend has the stack."""
-    return any((BACKEND / ".pulumi" / "stacks").glob(f"*/{stack}.json*"))
+    """Whether the backend has the stack; a copy that the engine keeps of one that was removed is none."""
+    found = (BACKEND / ".pulumi" / "stacks").glob(f"*/{stack}.json*")
+    return any(path.name in (f"{stack}.json", f"{stack}.json.gz") for path in found)
+
+
+def _forget(stack: str) -> None:
+    """Removes what the engine keeps of a removed stack: copies, history and empty lock folders."""
+    for folders in (f"backups/*/{stack}", f"history/*/{stack}", f"locks/*/*/{stack}"):
+        for folder in (BACKEND / ".pulumi").glob(folders):
+            shutil.rmtree(folder, ignore_errors=True)
+    for path in (BACKEND / ".pulumi" / "stacks").glob(f"*/{stack}.json*"):
+        path.unlink(missing_ok=True)
 
 
 def _remove_dead_locks(stack: str) -> None:
