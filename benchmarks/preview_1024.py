@@ -1,7 +1,7 @@
 """`pulumi preview` of a lab of 1,024 machines, against the same inputs on a provider that does nothing.
 
-Run as `python benchmarks/preview_1024.py [MACHINES]`; prints seconds and their ratio. Makes nothing but two stacks of
-the file backend, which it removes. The bare provider is the least that any provider costs: engine, language host and
+Run as `python benchmarks/preview_1024.py [MACHINES]`; prints seconds and their ratio. Makes nothing but a stack in
+a temporary folder. The bare provider is the least that any provider costs: engine, language host and
 program are the same on both sides.
 """
 
@@ -19,6 +19,7 @@ from spec.plan import derive
 from stacks import lifecycle
 
 ROOT = Path(__file__).parents[1]
+STACK = "benchmark-preview"
 
 BARE_PROVIDER = """\
 #!/usr/bin/env bash
@@ -51,7 +52,7 @@ from stacks.lab import lab, model
 plan = derive(load(pathlib.Path({spec!r})))
 for each in plan.nodes:
     machine = model.machine("bench", each, node.digest(), vendor.digest())
-    pulumi.CustomResource("bare:index:Machine", each.name, machine.model_dump(mode="json"))
+    pulumi.CustomResource({resource!r}, each.name, machine.model_dump(mode="json"))
 """
 
 PROJECT = """\
@@ -61,6 +62,8 @@ plugins:
   providers:
     - name: bare
       path: {folder}
+    - name: muster
+      path: {root}/stacks/provider
 """
 
 
@@ -77,11 +80,12 @@ def wide(machines: int, into: Path) -> Path:
     return path
 
 
-def preview(folder: Path, stack: str, variables: dict[str, str], *settings: str) -> float:
-    """Seconds of one preview of a stack that is made and removed for it."""
+def preview(folder: Path, spec: Path, resource: str, variables: dict[str, str]) -> float:
+    """Seconds of one preview of a program that declares every machine as a resource of one type."""
+    (folder / "__main__.py").write_text(PROGRAM.format(spec=str(spec), resource=resource))
 
     def pulumi(*words: str) -> str:
-        command = ["pulumi", *words, "--stack", stack]
+        command = ["pulumi", *words, "--stack", STACK]
         done = subprocess.run(command, cwd=folder, env={**os.environ, **variables}, capture_output=True, text=True)
         if done.returncode:
             raise SystemExit(f"{' '.join(command)} failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
@@ -89,8 +93,6 @@ def preview(folder: Path, stack: str, variables: dict[str, str], *settings: str)
 
     pulumi("stack", "init")
     try:
-        for each in settings:
-            pulumi("config", "set", *each.split("=", 1))
         started = time.monotonic()
         pulumi("preview", "--non-interactive", "--suppress-progress")
         return time.monotonic() - started
@@ -111,18 +113,18 @@ def main() -> None:
             BARE_PROVIDER.format(root=ROOT, python=sys.executable, folder=folder)
         )
         (folder / "pulumi-resource-bare").chmod(0o755)
-        (folder / "__main__.py").write_text(PROGRAM.format(spec=str(spec)))
-        (folder / "Pulumi.yaml").write_text(PROJECT.format(folder=folder))
-        variables = lifecycle.environment("bench")
-        variables["PYTHONPATH"] = str(ROOT)
+        (folder / "Pulumi.yaml").write_text(PROJECT.format(folder=folder, root=ROOT))
+        (folder / "state").mkdir()
+        variables = lifecycle.environment(STACK)
+        variables |= {"PYTHONPATH": str(ROOT), "PULUMI_BACKEND_URL": f"file://{folder}/state"}
         try:
-            bare = preview(folder, "bench", variables)
+            bare = preview(folder, spec, "bare:index:Machine", variables)
             sys.stdout.write(f"bare provider    {bare:6.1f} s\n")
-            muster = preview(ROOT, "bench", variables, f"muster:spec={spec}")
+            muster = preview(folder, spec, "muster:lab:Machine", variables)
             sys.stdout.write(f"muster provider  {muster:6.1f} s\n")
             sys.stdout.write(f"preview of {machines} machines: {muster / bare:.2f} times a bare provider's\n")
         finally:
-            lifecycle.destroy("bench", lambda *_: None)
+            lifecycle.destroy(STACK, lambda *_: None)
 
 
 if __name__ == "__main__":

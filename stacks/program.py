@@ -8,6 +8,7 @@ import pulumi
 from spec.deployment import Deployment
 from spec.load import load
 from spec.plan import ClusterPlan, derive
+from spec.proofs import prove
 from spec.schema import MachineKind, Substrate
 from stacks.converge import inputs_digest
 from stacks.lab import lab, model
@@ -30,7 +31,14 @@ def program() -> None:
     """Declares the stack's cluster and exports it as `cluster`. Raises pulumi.RunError with what to do."""
     stack = pulumi.get_stack()
     path = spec_path(stack, pulumi.Config("muster").get("spec"))
-    plan = derive(load(path))
+    try:
+        plan = derive(load(path))
+    except ValueError as wrong:
+        raise pulumi.RunError(f"{wrong}\nnothing was changed") from None
+    refused = [proof for proof in prove(plan) if not proof.accepted]
+    if refused:
+        told = "".join(f"\n  {proof.id}: {proof.message}\n    {proof.advice}" for proof in refused)
+        raise pulumi.RunError(f"the design does not hold · {path}{told}")
     if plan.spec.substrate not in SUBSTRATES:
         known = ", ".join(each.value for each in SUBSTRATES)
         raise pulumi.RunError(

@@ -116,16 +116,24 @@ def test_no_input_of_any_resource_is_a_secrets_value(recorded: Recorded) -> None
     ("change", "told"),
     [
         (("substrate: lab", "substrate: static"), "substrate static cannot be deployed yet"),
-        (("machine: container", "machine: host"), "the lab makes containers"),
+        (("machine: container", "machine: vm"), "the lab makes containers"),
     ],
 )
 def test_what_the_lab_cannot_make_is_refused_before_anything_is_declared(
     recorded: Recorded, tmp_path: Path, change: tuple[str, str], told: str
 ) -> None:
     other = tmp_path / "other.yaml"
-    other.write_text((ROOT / "clusters/lab.yaml").read_text().replace(*change))
+    other.write_text((ROOT / "clusters/lab.yaml").read_text().replace(*change, 1))
     load(other)
     with pytest.raises(pulumi.RunError, match=told):
+        declare(other)
+    assert recorded.resources == {}
+
+
+def test_a_design_whose_proofs_fail_is_refused_with_each_of_them(recorded: Recorded, tmp_path: Path) -> None:
+    other = tmp_path / "other.yaml"
+    other.write_text((ROOT / "clusters/lab.yaml").read_text().replace("monitors: 3", "monitors: 2"))
+    with pytest.raises(pulumi.RunError, match="the design does not hold"):
         declare(other)
     assert recorded.resources == {}
 

@@ -53,9 +53,10 @@ def stack() -> Iterator[str]:
 
 @pytest.fixture
 def small(tmp_path: Path) -> Path:
-    """One storage node and two GPU nodes."""
+    """The least that keeps three copies: three service nodes and one GPU node."""
     text = YAML(typ="safe").load(ROOT / "clusters/lab.yaml")
-    text["nodes"] = [each for each in text["nodes"] if each["name"] in ("control", "gpu")]
+    for group in text["nodes"]:
+        group["count"] = {"control": 1, "storage": 2, "gpu": 1}[group["name"]]
     path = tmp_path / "small.yaml"
     YAML().dump(text, path)
     return path
@@ -105,13 +106,13 @@ def test_up_preview_kill_refresh_up_destroy(state_home: Path, small: Path, stack
 
     lifecycle.configure(stack, "muster:playbook", str(tmp_path / "play/site.yml"))
     deployed = lifecycle.up(stack, small, say)
-    assert deployed.nodes == ("control-0", "gpu-0", "gpu-1")
+    assert deployed.nodes == ("control-0", "storage-0", "storage-1", "gpu-0")
     assert any("Write the node's name" in line for line in said), "progress of the converge run is shown"
     for node in deployed.nodes:
         assert ssh(stack, node, "cat", "/etc/muster-test") == f"lab {node}"
         assert ssh(stack, node, "systemctl", "is-system-running", "--wait") == "running"
     before = ssh(stack, "gpu-0", "cat", "/etc/machine-id")
-    assert before != ssh(stack, "gpu-1", "cat", "/etc/machine-id")
+    assert before != ssh(stack, "storage-0", "cat", "/etc/machine-id")
 
     assert lifecycle.preview(stack, small, say).none
     assert state_has_no_secret(stack)
@@ -119,9 +120,9 @@ def test_up_preview_kill_refresh_up_destroy(state_home: Path, small: Path, stack
     boot = container.read(stack, "gpu-0")
     assert boot
     os.kill(boot.pid, signal.SIGKILL)
-    assert lifecycle.refresh(stack, say).counts == {"same": 6, "delete": 1}
+    assert lifecycle.refresh(stack, say).counts == {"same": 7, "delete": 1}
     changes = lifecycle.preview(stack, small, say)
-    assert changes.counts == {"same": 5, "create": 1, "update": 1}
+    assert changes.counts == {"same": 6, "create": 1, "update": 1}
     lifecycle.up(stack, small, say)
     again = container.read(stack, "gpu-0")
     assert again
@@ -162,7 +163,7 @@ def test_a_start_that_is_killed_at_any_time_can_be_taken_up_again(state_home: Pa
         begun.kill()
         begun.wait()
     subprocess.run(start, cwd=ROOT, check=True, timeout=300)
-    for node in ("control-0", "gpu-0", "gpu-1"):
+    for node in ("control-0", "storage-0", "storage-1", "gpu-0"):
         assert ssh(stack, node, "hostname") == node
     asyncio.run(lab.down(stack))
     assert remains(stack) == []
@@ -195,18 +196,19 @@ def test_a_check_run_tells_the_difference_and_changes_nothing(
 
     def say(text: str, keep: bool) -> None: ...
 
-    assert converge(plan, deployed, say, playbook=playbook).changed_tasks == 3
+    assert converge(plan, deployed, say, playbook=playbook).changed_tasks == 4
     assert converge(plan, deployed, say, playbook=playbook).changed_tasks == 0
-    ssh(stack, "gpu-1", "sudo -n sh -c 'echo other >/etc/muster-test'")
+    ssh(stack, "storage-1", "sudo -n sh -c 'echo other >/etc/muster-test'")
     drift = converge(plan, deployed, say, playbook=playbook, check=True)
-    assert [(each.host, "other" in each.text) for each in drift.changes] == [("gpu-1", True)]
-    assert ssh(stack, "gpu-1", "cat", "/etc/muster-test") == "other"
+    assert [(each.host, "other" in each.text) for each in drift.changes] == [("storage-1", True)]
+    assert ssh(stack, "storage-1", "cat", "/etc/muster-test") == "other"
     os.kill(json.loads((machines_folder(stack) / "gpu-0/boot.json").read_text())["pid"], signal.SIGKILL)
     mended = converge(plan, deployed, say, playbook=playbook)
     assert {each.name: (each.holds, each.unreachable) for each in mended.hosts} == {
         "control-0": (True, 0),
         "gpu-0": (False, 1),
-        "gpu-1": (True, 0),
+        "storage-0": (True, 0),
+        "storage-1": (True, 0),
     }
     files = [each.name for each in (deployed.state / "ansible").rglob("*") if each.is_file()]
     assert set(files) <= {"hosts.json", "stdout", "stderr"}, files

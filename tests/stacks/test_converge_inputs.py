@@ -1,0 +1,64 @@
+"""What a converge run works from, and how it ends where it cannot begin."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from spec.load import dump
+from spec.plan import ClusterPlan, derive
+from stacks.converge import ConvergeError, Request, converge, converge_apart, hosts, inputs_digest
+from stacks.lab import lab
+
+
+def test_hosts_are_reached_by_name_through_the_stacks_ssh_config(
+    state_home: Path, plan: ClusterPlan, tmp_path: Path
+) -> None:
+    deployed = lab.deployment("test", tmp_path / "x.yaml", plan)
+    found = hosts(plan, deployed)["all"]
+    assert found["hosts"].keys() == {node.name for node in plan.nodes}
+    assert all(each["ansible_host"] == name for name, each in found["hosts"].items())
+    assert found["vars"]["ansible_ssh_common_args"] == f"-F {deployed.ssh_config}"
+    assert found["vars"]["muster_pins"]["packages"]["all"]
+    assert Path(found["vars"]["muster_state"]).is_relative_to(deployed.state)
+
+
+def test_the_digest_follows_roles_and_plan_and_nothing_else(plan: ClusterPlan, tmp_path: Path) -> None:
+    (tmp_path / "base/tasks").mkdir(parents=True)
+    (tmp_path / "base/tasks/main.yml").write_text("[]\n")
+    first = inputs_digest(plan, tmp_path)
+    (tmp_path / "base/__pycache__").mkdir()
+    (tmp_path / "base/__pycache__/x.pyc").write_text("x")
+    assert inputs_digest(plan, tmp_path) == first
+    (tmp_path / "base/tasks/main.yml").rename(tmp_path / "base/tasks/other.yml")
+    renamed = inputs_digest(plan, tmp_path)
+    (tmp_path / "base/tasks/other.yml").write_text("[ ]\n")
+    edited = inputs_digest(plan, tmp_path)
+    other = derive(plan.spec.model_copy(update={"pool": plan.spec.pool.model_copy(update={"queue": "other"})}))
+    assert len({first, renamed, edited, inputs_digest(other, tmp_path)}) == 4
+
+
+def test_a_run_without_its_playbook_or_on_a_node_that_is_none_is_an_error(
+    state_home: Path, plan: ClusterPlan, tmp_path: Path
+) -> None:
+    deployed = lab.deployment("test", tmp_path / "x.yaml", plan)
+
+    def say(text: str, keep: bool) -> None: ...
+
+    with pytest.raises(ConvergeError, match="no playbook"):
+        converge(plan, deployed, say, playbook=tmp_path / "none.yml")
+    with pytest.raises(LookupError, match="no node 'gpu-99'"):
+        converge(plan, deployed, say, limit=["gpu-99"])
+
+
+def test_a_run_apart_refuses_what_was_edited_since_it_was_planned(
+    state_home: Path, plan: ClusterPlan, tmp_path: Path
+) -> None:
+    spec = tmp_path / "x.yaml"
+    spec.write_text(dump(plan.spec))
+    (tmp_path / "site.yml").write_text("[]\n")
+    request = Request(
+        deployment=lab.deployment("test", spec, plan), playbook=tmp_path / "site.yml", inputs="of another time"
+    )
+    with pytest.raises(ConvergeError, match="edited since this run began"):
+        asyncio.run(converge_apart(request, lambda *_: None))
