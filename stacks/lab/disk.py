@@ -13,8 +13,13 @@ from spec.folders import cache
 from stacks.lab import access
 from stacks.lab.model import Machine, machines_folder
 
-MASKED_UNITS = ("console-getty.service", "nvmf-autoconnect.service")
-"""What fails in a container: it has no console and no host NQN of its own."""
+MASKED_UNITS = (
+    "console-getty.service",
+    "nvmf-autoconnect.service",
+    "systemd-ask-password-console.path",
+    "systemd-ask-password-wall.path",
+)
+"""What fails or is of no use in a container: it has no console and no host NQN of its own."""
 
 
 def vendor_repository(digest: str) -> Path:

@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+from stacks.lab import host
 from stacks.lab.links import bridge_lines, cable, cable_lines, port_lines
 from stacks.lab.model import Machine, Network, namespace
 from stacks.lab.process import CommandFailed, run, try_run
@@ -10,6 +11,7 @@ from stacks.lab.process import CommandFailed, run, try_run
 
 async def create(network: Network) -> None:
     """Makes the lab's namespace and bridges. What stands as declared stays, so that machines keep their cables."""
+    host.allow_watches()
     if await stands(network):
         return
     name = namespace(network.stack)

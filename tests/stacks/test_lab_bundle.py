@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from spec.plan import ClusterPlan
 from stacks.lab.bundle import Places, configuration
 from stacks.lab.cgroups import hierarchies, limits_memory
+from stacks.lab.host import ENOUGH, allow_watches
 from stacks.lab.links import bridge_lines, cable, cable_lines, port_lines
 from stacks.lab.model import Machine, machine, namespace, network
 
@@ -114,3 +115,13 @@ def test_mixed_control_groups_are_told_apart() -> None:
     assert limits_memory(found)
     assert not limits_memory(found[1:])
     assert hierarchies("") == hierarchies("cut\noff - \n- cgroup") == ()
+
+
+def test_a_host_that_allows_too_few_watches_is_raised_and_one_that_allows_more_is_left(tmp_path: Path) -> None:
+    limit = tmp_path / "max_user_instances"
+    limit.write_text("128\n")
+    allow_watches(limit)
+    assert int(limit.read_text()) == ENOUGH
+    limit.write_text(f"{2 * ENOUGH}\n")
+    allow_watches(limit)
+    assert int(limit.read_text()) == 2 * ENOUGH
