@@ -11,12 +11,12 @@ def network_drift(wanted: list[dict[str, Any]], found: list[dict[str, Any]]) -> 
     there = {link["ifname"]: link for link in found}
     drifted = {each["name"] for each in wanted if not _carries(there.get(each["name"]), each["address"], each["mtu"])}
     for each in wanted:
-        bond = lower(each)
+        bond = network_lower(each)
         drifted |= {port for port in each.get("links") or () if not _enslaved(there.get(port), bond)}
     return sorted(drifted)
 
 
-def lower(interface: dict[str, Any]) -> str:
+def network_lower(interface: dict[str, Any]) -> str:
     """The device that a VLAN is on: a bond or a port. The interface itself where there is no VLAN."""
     if not interface.get("vlan"):
         return interface["name"]
@@ -39,4 +39,4 @@ class FilterModule:
     """Ansible's way to find filters."""
 
     def filters(self) -> dict[str, Any]:
-        return {"network_drift": network_drift, "network_lower": lower}
+        return {"network_drift": network_drift, "network_lower": network_lower}

@@ -1,0 +1,62 @@
+"""Habits that keep check mode honest: what a task cannot tell in check mode, nobody sees as drift."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from plan_inventories import OWN, ROLES
+
+READERS = ("ansible.builtin.command", "ansible.builtin.shell", "ansible.builtin.raw", "ansible.builtin.script")
+OUTSIDE_CHECK_MODE = {Path("firewall/tasks/apply.yml")}
+"""Files of tasks that are included outside check mode only."""
+
+FILES = sorted(path for role in (*OWN, "packages") for path in (ROLES / role).glob("*/*.yml"))
+
+
+def tasks(path: Path) -> Iterator[dict[str, Any]]:
+    content = yaml.safe_load(path.read_text()) or []
+    for each in content if isinstance(content, list) else []:
+        yield each
+        yield from (inner for key in ("block", "rescue", "always") for inner in each.get(key, []))
+
+
+@pytest.mark.parametrize("path", [each for each in FILES if each.parent.name == "tasks"], ids=str)
+def test_a_command_reads_in_check_mode_too_and_says_what_counts_as_a_change(path: Path) -> None:
+    for task in tasks(path):
+        if not set(READERS) & set(task):
+            continue
+        assert "changed_when" in task, task["name"]
+        if path.relative_to(ROLES) not in OUTSIDE_CHECK_MODE:
+            assert task.get("check_mode") is False, task["name"]
+
+
+def test_what_only_runs_outside_check_mode_is_included_outside_check_mode() -> None:
+    for path in OUTSIDE_CHECK_MODE:
+        including = [
+            task
+            for each in (ROLES / path).parent.glob("*.yml")
+            for task in tasks(each)
+            if task.get("ansible.builtin.include_tasks") == path.name
+        ]
+        assert including
+        assert all("not ansible_check_mode" in task["when"] for task in including)
+
+
+@pytest.mark.parametrize("path", FILES, ids=str)
+def test_no_task_ignores_errors_or_uses_a_shell(path: Path) -> None:
+    for task in tasks(path):
+        assert "ignore_errors" not in task, task["name"]
+        assert "ansible.builtin.shell" not in task, task["name"]
+
+
+def test_everything_is_refused_before_anything_is_changed() -> None:
+    first, *others = yaml.safe_load((ROLES / "site.yml").read_text())
+    examined = [task["ansible.builtin.import_role"] for task in first["tasks"]]
+    assert all(each["tasks_from"] == "preflight" for each in examined)
+    assert first["any_errors_fatal"] is True
+    assert first["tags"] == ["always"]
+    assert "become" not in first
+    assert {each["name"] for each in examined} >= set(OWN)
+    assert all(play["force_handlers"] for play in others)
