@@ -15,7 +15,10 @@ from rich.text import Text
 
 from policies.exits import Exit
 
-out = Console(highlight=False, soft_wrap=True)
+WIDE = 160
+"""Columns where nobody's terminal says how many there are."""
+
+out = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else WIDE)
 err = Console(stderr=True, highlight=False, soft_wrap=True)
 
 

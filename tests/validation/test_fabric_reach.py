@@ -8,7 +8,7 @@ import pytest
 from policies.measurement import Examination, Measurement, Outcome
 from spec.load import load
 from spec.plan import derive
-from validation.fabric.reach import LOST, UNREACHED, attribute
+from validation.fabric.reach import LOST, PATH, attribute
 
 NOW = datetime(2026, 11, 29, 12, tzinfo=UTC)
 
@@ -43,6 +43,11 @@ def examination(plan, name, *, lost=(), interfaces=None, unreachable=None, outco
                 value=losses if measured else None,
                 reason=None if measured else "no ping",
             ),
+            Measurement(
+                measure=PATH,
+                outcome=Outcome.MEASURED,
+                value={key: 0 if loss else plan.subnet(key.split("/")[0]).mtu for key, loss in losses.items()},
+            ),
         ),
         unreachable=unreachable,
     )
@@ -54,9 +59,9 @@ def unreached(plan, **by_node):
     }
     result = attribute(plan, everyone)
     return {
-        name: sorted(key for key, loss in each.measured(UNREACHED).value.items() if loss)
+        name: sorted(key for key, loss in each.measured(LOST).value.items() if loss)
         for name, each in result.items()
-        if each.measured(UNREACHED).outcome is Outcome.MEASURED
+        if each.measured(LOST).outcome is Outcome.MEASURED
     }
 
 
@@ -127,6 +132,19 @@ def test_two_bad_ports_do_not_excuse_each_other(plan):
     )
     assert found["gpu-0"]
     assert found["gpu-1"]
+
+
+def test_a_path_is_excused_exactly_where_its_loss_is_and_what_was_told_is_kept(plan):
+    down = {"address": None, "mtu": 9000, "state": "down"}
+    everyone = {node.name: examination(plan, node.name) for node in plan.nodes}
+    everyone["gpu-0"] = examination(plan, "gpu-0", lost=["rail-0/gpu-1", "rail-1/gpu-1"])
+    everyone["gpu-1"] = examination(plan, "gpu-1", lost=["rail-0/gpu-0"], interfaces={"rail0": down})
+    told = attribute(plan, everyone)["gpu-0"]
+    assert told.measured(PATH).value["rail-0/gpu-1"] == 9000
+    assert told.measured(PATH).value["rail-1/gpu-1"] == 0
+    assert told.measured(PATH + ".raw").value["rail-0/gpu-1"] == 0
+    assert told.measured(LOST + ".raw").value["rail-0/gpu-1"] == 100.0
+    assert "rail0 of gpu-1" in told.measured(LOST).source
 
 
 def test_losses_that_were_not_measured_are_not_measured_after_attribution_either(plan):

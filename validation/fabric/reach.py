@@ -1,49 +1,64 @@
 """Whose fault it is that two nodes do not reach each other.
 
-Each node pings every peer on every plane, so one port that is down makes every other node report a loss. The fact that
-controls judge is `network.unreached`: a node's losses less those that the peer's own state explains, so that a fault
-keeps out the node that has it and nobody else. What nothing explains stays with both ends.
+Each node pings every peer on every plane, so one port that is down makes every other node report a loss. What the
+peer's own state explains is not counted against the node that reports it, so that a fault keeps out the node that has
+it and nobody else. What nothing explains stays with both ends. What was really measured is kept beside it.
 """
 
 from collections.abc import Mapping
 
 from pydantic import JsonValue
 
-from policies.measurement import Examination, Outcome
+from policies.measurement import Examination, Measurement, Outcome
 from spec.plan import ClusterPlan, Node
 
 LOST = "network.peers_lost"
-UNREACHED = "network.unreached"
+PATH = "network.mtu_path"
+RAW = ".raw"
+"""Ends the name under which a measurement is kept as the node told it, where some of it is not counted."""
 
 
 def attribute(plan: ClusterPlan, examinations: Mapping[str, Examination]) -> dict[str, Examination]:
-    """The examinations with `network.unreached` added to each that measured `network.peers_lost`. Pure."""
+    """The examinations with losses and path sizes as far as they count against the node that measured them. Pure."""
     explained = {
         (interface.plane, node.name): why
         for node in plan.nodes
         for interface in node.interfaces
         if (why := _own_fault(node, interface.plane, examinations))
     }
-    return {name: _with_unreached(each, explained) for name, each in examinations.items()}
+    good: dict[str, dict[str, JsonValue]] = {
+        LOST: dict.fromkeys((subnet.plane for subnet in plan.subnets), 0.0),
+        PATH: {subnet.plane: subnet.mtu for subnet in plan.subnets},
+    }
+    found = {}
+    for name, examination in examinations.items():
+        own = {plane for plane, node in explained if node == name}
+        others = {where: why for where, why in explained.items() if where[0] not in own}
+        told: list[Measurement] = []
+        for measurement in examination.measurements:
+            told += _counted(measurement, others, good.get(measurement.measure, {}))
+        found[name] = examination.model_copy(update={"measurements": tuple(told)})
+    return found
 
 
-def _with_unreached(examination: Examination, explained: Mapping[tuple[str, str], str]) -> Examination:
-    lost = examination.measured(LOST)
-    if lost is None or examination.measured(UNREACHED) is not None:
-        return examination
-    value, source = lost.value, LOST
-    if lost.outcome is Outcome.MEASURED and isinstance(value, dict):
-        own = {plane for plane, node in explained if node == examination.node}
-        excused = {
-            key: explained[where]
-            for key, loss in value.items()
-            if loss != 0 and (where := _where(key)) in explained and where[0] not in own
-        }
-        value = {key: 0.0 if key in excused else loss for key, loss in value.items()}
-        if excused:
-            source = f"{LOST}; not counted: {'; '.join(sorted(set(excused.values())))}"[:200]
-    derived = lost.model_copy(update={"measure": UNREACHED, "value": value, "source": source, "took_s": 0.0})
-    return examination.model_copy(update={"measurements": (*examination.measurements, derived)})
+def _counted(
+    told: Measurement, explained: Mapping[tuple[str, str], str], good: Mapping[str, JsonValue]
+) -> tuple[Measurement, ...]:
+    """A measurement without what others explain, and as it was told beside it; itself where nothing is taken out."""
+    value = told.value
+    if not good or told.outcome is not Outcome.MEASURED or not isinstance(value, dict):
+        return (told,)
+    excused = {
+        key: explained[where]
+        for key, each in value.items()
+        if (where := _where(key)) in explained and each != good.get(where[0])
+    }
+    if not excused:
+        return (told,)
+    counted = {key: good[_where(key)[0]] if key in excused else each for key, each in value.items()}
+    source = f"not counted: {'; '.join(sorted(set(excused.values())))}"[:200]
+    raw = told.model_copy(update={"measure": told.measure + RAW, "took_s": 0.0})
+    return told.model_copy(update={"value": counted, "source": source}), raw
 
 
 def _where(key: str) -> tuple[str, str]:

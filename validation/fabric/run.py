@@ -9,7 +9,6 @@ from policies.measurement import Examination, Outcome
 from policies.verdict import State
 from spec.deployment import Deployment
 from spec.plan import ClusterPlan, Node
-from spec.schema import FabricKind
 from validation.fabric.localise import Held, localise, over_rails
 from validation.fabric.pairs import measure_pair
 from validation.nccl.launch import backend_of, run_job
@@ -51,7 +50,7 @@ async def examine_fabric(
         pairs=tuple(pairs),
         sweeps=sweeps,
         findings=findings,
-        simulated=stand_ins(plan, backend),
+        simulated=stand_ins(backend),
         state=State.NOT_EVALUATED,
         reason="fewer than two nodes could be tested" if len(nodes) < 2 else "",
     )
@@ -97,11 +96,6 @@ def port_down(node: Node, rail: int, examination: Examination | None) -> bool:
     return isinstance(state, dict) and state.get("state") != "up"
 
 
-def stand_ins(plan: ClusterPlan, backend: str) -> tuple[str, ...]:
+def stand_ins(backend: str) -> tuple[str, ...]:
     """What of the fabric's tests is not what a production cluster runs, in words."""
-    found = []
-    if backend == "gloo":
-        found.append("gloo on CPUs stands in for NCCL on GPUs")
-    if plan.fabric_kind is FabricKind.TCP:
-        found.append("rails carry TCP without RDMA: function, not performance")
-    return tuple(found)
+    return ("gloo on CPUs stands in for NCCL on GPUs",) if backend == "gloo" else ()
