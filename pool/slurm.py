@@ -6,7 +6,8 @@ node, through a `Run` that the caller hands in.
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Protocol
@@ -18,6 +19,11 @@ TIMEOUT = 60.0
 
 LARGEST = 64 * 2**20
 """Bytes of an answer that are read: 10,000 nodes are 15 MB."""
+
+SETTLE = 60.0
+"""Seconds that an opened node may take to answer slurmctld, which asks it on its own time."""
+
+POLL = 2.0
 
 BATCH = 200
 """Nodes in one command, which keeps it far below what an argument may hold."""
@@ -67,9 +73,17 @@ class Applied:
 class SlurmPool:
     """A Slurm cluster's nodes, read and changed through commands."""
 
-    def __init__(self, run: Run, *, scheduler_user: str = "slurm", become: Sequence[str] = ("sudo", "-n")) -> None:
+    def __init__(
+        self,
+        run: Run,
+        *,
+        scheduler_user: str = "slurm",
+        become: Sequence[str] = ("sudo", "-n"),
+        wait: Callable[[float], None] = time.sleep,
+    ) -> None:
         """`scheduler_user` is slurm.conf's SlurmUser, `become` what runs a command with an operator's rights."""
         self._run = run
+        self._wait = wait
         self._scheduler_user = scheduler_user
         self._become = tuple(become)
 
@@ -93,11 +107,23 @@ class SlurmPool:
         for reason in sorted({each.reason for each in current if each.step is Step.CLOSE}):
             closing = [each.node for each in current if each.step is Step.CLOSE and each.reason == reason]
             failed |= self._update(closing, ("State=DRAIN", f"Reason={_own(reason)}"))
-        failed |= self._update([each.node for each in current if each.step is Step.OPEN], ("State=RESUME",))
-        after = self.nodes()
+        opening = [each.node for each in current if each.step is Step.OPEN]
+        failed |= self._update(opening, ("State=RESUME",))
+        after = self._settled([name for name in opening if name not in failed])
         return tuple(
             _outcome(each, each in current, failed.get(each.node, ""), after.get(each.node)) for each in wanted
         )
+
+    def _settled(self, opened: Sequence[str]) -> dict[str, PoolNode]:
+        """All nodes, once those just opened have answered or their time is over."""
+        waited = 0.0
+        while True:
+            nodes = self.nodes()
+            silent = [name for name in opened if name in nodes and not nodes[name].closed and not nodes[name].ready]
+            if not silent or waited >= SETTLE:
+                return nodes
+            self._wait(POLL)
+            waited += POLL
 
     def _update(self, names: Sequence[str], changes: Sequence[str]) -> dict[str, str]:
         """Carries out a change; returns what went wrong, by node. Of a batch that fails each node is tried alone."""

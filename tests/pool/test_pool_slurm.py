@@ -262,3 +262,40 @@ def test_a_reason_that_is_not_musters_is_never_given():
         with pytest.raises(ValueError, match="not a reason"):
             SlurmPool(run).apply([Action(Step.CLOSE, reason, node)])
     assert run.updates == []
+
+
+def test_an_opened_node_has_time_to_answer_slurmctld_and_is_waited_for():
+    run = slurm("new")
+    waits: list[float] = []
+
+    def wait(seconds: float) -> None:
+        waits.append(seconds)
+        if len(waits) == 3:
+            run.node("gpu-0")["state_flags"] = []
+
+    def silent_at_first(argv: Sequence[str], timeout: float) -> Answer:
+        answer = run(argv, timeout)
+        if "update" in argv:
+            run.node("gpu-0")["state_flags"] = ["NOT_RESPONDING"]
+        return answer
+
+    pool = SlurmPool(silent_at_first, wait=wait)
+    (applied,) = pool.apply(decide_all(pool.nodes(), shown("gpu-0"))[:1])
+    assert applied.problem == ""
+    assert len(waits) == 3
+
+
+def test_an_opened_node_that_never_answers_is_a_problem_and_the_wait_ends():
+    run = slurm("new")
+    waits: list[float] = []
+
+    def silent(argv: Sequence[str], timeout: float) -> Answer:
+        answer = run(argv, timeout)
+        if "update" in argv:
+            run.node("gpu-0")["state_flags"] = ["NOT_RESPONDING"]
+        return answer
+
+    pool = SlurmPool(silent, wait=waits.append)
+    (applied,) = pool.apply(decide_all(pool.nodes(), shown("gpu-0"))[:1])
+    assert "not_responding" in applied.problem
+    assert 0 < sum(waits) <= 120
