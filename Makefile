@@ -3,7 +3,7 @@ CLUSTER ?= lab
 MUSTER := .venv/bin/muster
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up down test unit lint bench
+.PHONY: help setup up down test unit lint bench docs
 
 help: ## Say what there is to run
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,3 +34,6 @@ test: ## Run every test; the lab is stood up and taken down by itself
 bench: ## Run the benchmarks; each prints a ratio
 	@./setup --lab
 	@for each in benchmarks/bench_*.py; do .venv/bin/python "$$each" || exit 1; done
+
+docs: setup ## Write the parts of docs/ that come from the code
+	@.venv/bin/python docs/generate.py

@@ -3,8 +3,9 @@
 import sys
 import traceback
 
-import click
 import typer
+from rich.text import Text
+from typer.exceptions import TyperException
 
 from muster.commands import cluster, drift, gate, nodes, plan, reference
 from muster.console import Problem, err
@@ -41,13 +42,12 @@ def main() -> None:
         problem.show()
         _trace()
         code = problem.exit
-    except click.exceptions.Abort:
-        err.print("interrupted; what was done is kept, run the same command again to go on")
-        code = Exit.ERROR
-    except click.ClickException as error:
-        error.show()
+    except TyperException as error:
+        err.print(
+            Text(f"{error.format_message()}\n    muster --help lists commands, muster COMMAND --help its options")
+        )
         code = Exit.USAGE
-    except KeyboardInterrupt:
+    except (typer.Abort, KeyboardInterrupt):
         err.print("interrupted; what was done is kept, run the same command again to go on")
         code = Exit.ERROR
     except Exception as error:

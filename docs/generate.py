@@ -1,0 +1,104 @@
+"""Writes what the docs take from the code: `make docs`. `pages` says what, for the test that keeps it current."""
+
+import functools
+import inspect
+import json
+import re
+from pathlib import Path
+
+import typer
+
+from muster.cli import app
+from policies.catalogue import catalogue_markdown
+from policies.compatibility import Rule, load_rules
+from spec.draw import draw
+from spec.load import load, schema
+from spec.plan import ClusterPlan, derive
+from spec.proofs import PROOFS, prove
+
+DOCS = Path(__file__).parent
+LAB = DOCS.parent / "clusters" / "lab.yaml"
+
+
+def pages() -> dict[str, str]:
+    """Every generated file's text, by its path below docs/. The same as the commands print."""
+    plan = derive(load(LAB))
+    return {
+        "pictures/lab.svg": draw(plan),
+        "reference/commands.md": commands(),
+        "reference/controls.md": catalogue_markdown(),
+        "reference/proofs.md": proofs(plan),
+        "reference/spec.schema.json": json.dumps(schema(), indent=2, ensure_ascii=False) + "\n",
+    }
+
+
+def commands() -> str:
+    """The commands' help as Markdown. The list of commands is not cut at the width of a terminal."""
+    from typer.cli import get_docs_for_click
+
+    group = typer.main.get_group(app)
+    context = typer.Context(group, info_name="muster")
+    with context:
+        text = get_docs_for_click(obj=group, ctx=context, name="muster", title="Commands")
+
+    def whole(entry: re.Match[str]) -> str:
+        return f"* [`{entry[1]}`](#muster-{entry[1]}): {(group.commands[entry[1]].help or '').splitlines()[0]}"
+
+    return re.sub(r"^\* `([a-z]+)`: .*$", whole, text, flags=re.MULTILINE).rstrip() + "\n"
+
+
+def proofs(plan: ClusterPlan) -> str:
+    """Every proof with what it promises, and every rule on versions."""
+    lines = [
+        "# Proofs",
+        "",
+        "What a design must have before anything is built. `muster plan` prints them all with their numbers. A spec",
+        "may accept one that fails, under `exceptions`, with a reason; it is still shown as failed.",
+        "",
+        "| proof | promise | look first at |",
+        "|---|---|---|",
+    ]
+    # The last of the plan's proofs is the one on exceptions, which no function of PROOFS makes.
+    functions = [*PROOFS, None]
+    for function, proof in zip(functions, prove(plan), strict=True):
+        more = " ".join(_more(function).split())
+        field = re.sub(r"\[\d+\]", "[]", proof.fields[0])
+        lines.append(f"| `{proof.id}` | {proof.title}{'. ' + more if more else ''} | `{field}` |")
+    lines += [
+        "",
+        "## Versions",
+        "",
+        "Rules on the components of a pin set, from `policies/compatibility.yaml`. One is a proof of a design",
+        "(`pins.RULE`) where the pin set has what it is about; a version that is not pinned proves nothing.",
+        "",
+        "| rule | asks | why |",
+        "|---|---|---|",
+        *(f"| `{rule.id}` | {_asks(rule)} | {rule.why} · {rule.source} |" for rule in load_rules()),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _more(function: object) -> str:
+    """What a proof's docstring says beyond its first paragraph, which the title says too."""
+    inner = function.func if isinstance(function, functools.partial) else function
+    return (inspect.getdoc(inner) or "").partition("\n\n")[2] if inner else ""
+
+
+def _asks(rule: Rule) -> str:
+    if rule.same:
+        parts = f" in {rule.parts} part{'s' if rule.parts > 1 else ''}" if rule.parts else ""
+        return f"{' and '.join(rule.same)} equal{parts}"
+    when, needs = ([f"{name} {versions}" for name, versions in each.items()] for each in (rule.when, rule.needs))
+    return f"{', '.join(when)} needs {', '.join(needs)}"
+
+
+def main() -> None:
+    """Writes every page."""
+    for name, text in pages().items():
+        path = DOCS / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
