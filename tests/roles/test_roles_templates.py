@@ -33,18 +33,17 @@ def accepted_by_nft(text: str) -> str:
 @pytest.mark.parametrize(("cluster", "host"), HOSTS)
 def test_every_template_renders_with_no_hole_in_it(cluster: str, host: str) -> None:
     known = variables(cluster, host)
-    items = {
-        "port.link.j2": {"key": "rail0", "value": "02:00:00:00:00:01"},
-        "port.network.j2": [BOND, "stor0p0"],
-        "bond.netdev.j2": BOND,
-        "vlan.netdev.j2": BOND,
-        "lower.network.j2": BOND,
-        "address.network.j2": known["muster_interfaces"][0],
+    interfaces = [known["muster_interfaces"][0], BOND]
+    files = {
+        f"{each['template']}.{each['kind']}.j2": each
+        for each in evaluate(
+            "interfaces | network_files({'rail0': '02:00:00:00:00:01'})", known | {"interfaces": interfaces}
+        )
     }
     for role in OWN:
         for template in sorted((ROLES / role / "templates").iterdir()):
             lossless = {"rdma_lossless": {"dscp": 26, "priority": 3}} if "lossless" in template.name else {}
-            text = render(template, {**known, **lossless, "item": items.get(template.name)})
+            text = render(template, {**known, **lossless, "item": files.get(template.name)})
             assert "None" not in text, template
             assert "Ansible managed" in text, template
             assert text.endswith("\n"), template
@@ -175,5 +174,5 @@ def test_files_of_a_tagged_bond_name_its_ports_its_bond_and_its_vlan() -> None:
 def test_the_way_in_keeps_what_it_has() -> None:
     template = ROLES / "network" / "templates" / "address.network.j2"
     for interface in clustered("lab")["all"]["hosts"]["gpu-0"]["muster_interfaces"]:
-        text = render(template, variables("lab", "gpu-0", item=interface))
+        text = render(template, variables("lab", "gpu-0", item={"interface": interface}))
         assert ("KeepConfiguration=yes" in text) is (interface["plane"] == "management")

@@ -1,4 +1,4 @@
-"""What differs between the interfaces that a node shall have and those that it has."""
+"""From the interfaces that a node shall have: the files that describe them, and what differs from those that it has."""
 
 from typing import Any
 
@@ -14,6 +14,28 @@ def network_drift(wanted: list[dict[str, Any]], found: list[dict[str, Any]]) -> 
         bond = network_lower(each)
         drifted |= {port for port in each.get("links") or () if not _enslaved(there.get(port), bond)}
     return sorted(drifted)
+
+
+def network_files(wanted: list[dict[str, Any]], macs: dict[str, str]) -> list[dict[str, Any]]:
+    """systemd-networkd's files: each has a `device`, a `kind` (link, netdev, network), the role's `template` for it.
+
+    Args: wanted as `muster_interfaces`; macs are hardware addresses by the port that shall have the name.
+    """
+    files = [_file(port, "link", "port", mac=mac) for port, mac in macs.items()]
+    for each in wanted:
+        below = network_lower(each)
+        if each.get("links"):
+            files.append(_file(below, "netdev", "bond", interface=each))
+            files += [_file(port, "network", "port", interface=each) for port in each["links"]]
+        if each.get("vlan"):
+            files.append(_file(each["name"], "netdev", "vlan", interface=each))
+            files.append(_file(below, "network", "lower", interface=each))
+        files.append(_file(each["name"], "network", "address", interface=each))
+    return files
+
+
+def _file(device: str, kind: str, template: str, **more: Any) -> dict[str, Any]:
+    return {"device": device, "kind": kind, "template": template, **more}
 
 
 def network_lower(interface: dict[str, Any]) -> str:
@@ -39,4 +61,4 @@ class FilterModule:
     """Ansible's way to find filters."""
 
     def filters(self) -> dict[str, Any]:
-        return {"network_drift": network_drift, "network_lower": network_lower}
+        return {"network_drift": network_drift, "network_files": network_files, "network_lower": network_lower}
