@@ -81,7 +81,7 @@ class Standing:
         if public := os.environ.get("MUSTER_SIGNING_PUBLIC_KEY"):
             paths.append(Path(public))
         try:
-            return keys.trusted(paths)
+            return keys.trusted(paths) if paths else ()
         except keys.KeyFileError as error:
             raise Problem(str(error)) from None
 

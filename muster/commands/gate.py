@@ -71,7 +71,7 @@ UNITS = {"m": "minutes", "h": "hours", "d": "days"}
 
 def duration(text: str) -> timedelta:
     """A span like 90m, 36h or 7d. Raises Problem where it is none."""
-    found = re.fullmatch(r"(\d{1,5})([mhd])", text)
+    found = re.fullmatch(r"([0-9]{1,5})([mhd])", text)
     if not found:
         raise Problem(f"{text!r} is no span of time", advice="write it as 90m, 36h or 7d", exit=Exit.USAGE)
     return timedelta(**{UNITS[found[2]]: int(found[1])})

@@ -1,0 +1,122 @@
+"""A cluster that stands on paper: a state folder with a deployment, keys and certificates, and a pool that answers."""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sample_runs
+
+from muster import admission, cli
+from muster.standing import Standing, standing
+from policies import keys
+from policies.exits import Exit
+from policies.issue import issue
+from pool.slurm import SlurmPool
+from spec.load import load
+from spec.plan import ClusterPlan, derive
+
+LAB = Path(__file__).parents[2] / "clusters" / "lab.yaml"
+
+
+@dataclass
+class Answer:
+    returncode: int = 0
+    stdout: str = ""
+    stderr: str = ""
+
+
+@dataclass
+class Slurm:
+    """A pool of two nodes that does what it is told."""
+
+    nodes: dict[str, dict[str, Any]] = field(
+        default_factory=lambda: {
+            name: {
+                "name": name,
+                "state": "idle",
+                "state_flags": ["DRAIN"],
+                "reason": "muster: no certificate",
+                "reason_set_by_user": "root",
+                "reason_changed_at": 1795970000,
+            }
+            for name in ("gpu-0", "gpu-1")
+        }
+    )
+
+    def __call__(self, argv: Sequence[str], timeout: float) -> Answer:
+        assert timeout > 0
+        if argv[0] == "sinfo":
+            return Answer(stdout=json.dumps({"nodes": list(self.nodes.values())}))
+        changes = dict(each.split("=", 1) for each in argv if "=" in each)
+        for name in changes["NodeName"].split(","):
+            opened = changes["State"] == "RESUME"
+            self.nodes[name] |= {
+                "state_flags": [] if opened else ["DRAIN"],
+                "reason": "" if opened else changes["Reason"],
+            }
+        return Answer()
+
+    @property
+    def open(self) -> set[str]:
+        return {name for name, node in self.nodes.items() if not node["state_flags"]}
+
+
+@pytest.fixture
+def slurm(monkeypatch: pytest.MonkeyPatch) -> Slurm:
+    made = Slurm()
+    monkeypatch.setattr(admission, "pool_of", lambda _: SlurmPool(made))
+    monkeypatch.setattr("muster.commands.nodes.pool_of", lambda _: SlurmPool(made))
+    return made
+
+
+@pytest.fixture
+def plan() -> ClusterPlan:
+    return derive(load(LAB))
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plan: ClusterPlan) -> Standing:
+    """The lab, standing in a temporary folder: nothing of it answers, but everything on paper is there."""
+    monkeypatch.setenv("MUSTER_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("MUSTER_SIGNING_KEY", raising=False)
+    monkeypatch.delenv("MUSTER_SIGNING_PUBLIC_KEY", raising=False)
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "home" / "state" / "lab"
+    folder.mkdir(parents=True)
+    told = sample_runs.deployment(plan, spec=LAB, state=folder, ssh_config=folder / "ssh" / "config")
+    (folder / "deployment.json").write_text(told.model_dump_json())
+    return standing("lab")
+
+
+@pytest.fixture
+def certified(cluster: Standing) -> Callable[..., None]:
+    """Gives nodes certificates, issued now unless said otherwise."""
+
+    def give(*names: str, now: datetime | None = None) -> None:
+        signer = keys.create(cluster.deployment.state / "keys")
+        cluster.certificates.mkdir(exist_ok=True)
+        instant = now or datetime.now(UTC)
+        for name in names:
+            told = sample_runs.examination(name, started=instant, finished=instant)
+            asked = sample_runs.candidate(name, cluster.plan, examination=told)
+            cluster.certificate(name).write_bytes(issue(asked, signer, instant))
+
+    return give
+
+
+@pytest.fixture
+def muster(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Exit, str, str]]:
+    """Runs a command in this process; gives its exit code and what it printed on both streams."""
+
+    def run(*argv: str) -> tuple[Exit, str, str]:
+        monkeypatch.setattr("sys.argv", ["muster", *argv])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        out, err = capsys.readouterr()
+        return Exit(ended.value.code), out, err
+
+    return run

@@ -1,0 +1,192 @@
+"""What commands promise whoever types them: exit codes, one document on stdout, errors that say what to do."""
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+import sample_runs
+from conftest import Slurm
+
+from muster.commands.gate import duration
+from muster.commands.nodes import exit_of
+from muster.console import Problem
+from muster.standing import Standing
+from policies.exits import Exit
+from policies.verdict import State
+
+Muster = Callable[..., tuple[Exit, str, str]]
+ROOT = Path(__file__).parents[2]
+
+FIVE = {
+    "mtu: 1500": "mtu: 99999",
+    "substrate: lab": "substrate: lap",
+    "pins: lab": "pinned: lab",
+    "scheduler: slurm": "scheduler: slrm",
+    "lifetime: P7D": "lifetime: P700D",
+}
+
+
+def test_a_spec_with_five_errors_prints_five_with_their_lines_and_exits_2(muster: Muster, tmp_path: Path) -> None:
+    text = (ROOT / "clusters/lab.yaml").read_text()
+    for good, bad in FIVE.items():
+        assert good in text
+        text = text.replace(good, bad, 1)
+    path = tmp_path / "five.yaml"
+    path.write_text(text)
+    code, out, err = muster("plan", str(path))
+    assert code is Exit.USAGE
+    assert out == ""
+    lines = [line for line in err.splitlines() if line.startswith(f"{path}:")]
+    wrong = {number for number, line in enumerate(text.splitlines(), 1) if any(bad in line for bad in FIVE.values())}
+    told = {int(line.removeprefix(f"{path}:").split(":")[0]) for line in lines}
+    assert wrong <= told
+    assert "errors, nothing was changed" in err
+
+
+@pytest.mark.parametrize("argv", [("plan", "/nowhere.yaml"), ("plan",), ("plan", "x", "y"), ("gate",), ("nonsense",)])
+def test_wrong_usage_and_missing_files_exit_2_without_a_traceback(muster: Muster, argv: tuple[str, ...]) -> None:
+    code, out, err = muster(*argv)
+    assert code is Exit.USAGE
+    assert out == ""
+    assert "Traceback" not in err
+    assert err.strip()
+
+
+def test_the_plan_for_machines_is_one_document_with_every_proof_by_name(muster: Muster) -> None:
+    code, out, _ = muster("plan", str(ROOT / "clusters/h100-roce-1024.yaml"), "--json")
+    told = json.loads(out)
+    assert code is Exit.PASS
+    proofs = {proof["id"]: proof for proof in told["proofs"]}
+    assert proofs["fabric.oversubscription"]["numbers"]["ratio"] == 1.0
+    assert len(told["plan"]["nodes"]) > 128
+
+
+def test_the_topology_is_drawn_where_it_is_asked_for(muster: Muster, tmp_path: Path) -> None:
+    code, out, _ = muster("plan", str(ROOT / "clusters/lab.yaml"), "--svg", str(tmp_path / "new" / "lab.svg"))
+    assert code is Exit.PASS
+    assert (tmp_path / "new" / "lab.svg").read_text().startswith("<svg")
+    assert "lab.svg" in out
+
+
+def test_a_stack_that_does_not_stand_is_an_error_that_says_how_to_make_it(
+    muster: Muster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MUSTER_HOME", str(tmp_path))
+    for argv in (("certify",), ("status",), ("verify",), ("gate", "--class", "lab"), ("drift",), ("converge",)):
+        code, _, err = muster(*argv)
+        assert code is Exit.ERROR, argv
+        assert "make up" in err
+
+
+def test_a_spec_that_was_edited_since_it_was_deployed_is_refused(muster: Muster, cluster: Standing) -> None:
+    path = cluster.deployment.state / "deployment.json"
+    path.write_text(path.read_text().replace(cluster.plan.digest, "0" * 64))
+    code, _, err = muster("gate", "--class", "lab")
+    assert code is Exit.USAGE
+    assert "edited since" in err
+
+
+def test_an_unknown_node_is_a_usage_error_that_names_those_there_are(muster: Muster, cluster: Standing) -> None:
+    code, _, err = muster("certify", "gpu-9")
+    assert code is Exit.USAGE
+    assert "gpu-0" in err
+
+
+def test_verify_tells_each_certificate_and_exits_5_where_one_is_missing(
+    muster: Muster, cluster: Standing, certified: Callable[..., None]
+) -> None:
+    names = [node.name for node in cluster.plan.nodes]
+    certified(*names)
+    code, out, _ = muster("verify", "--json")
+    assert code is Exit.PASS
+    assert [row["node"] for row in json.loads(out)] == names
+    cluster.certificate("gpu-0").unlink()
+    code, out, _ = muster("verify", "--json")
+    assert code is Exit.INVALID
+    assert [row["node"] for row in json.loads(out) if not row["holds"]] == ["gpu-0"]
+
+
+def test_a_certificate_in_another_nodes_place_is_refused(
+    muster: Muster, cluster: Standing, certified: Callable[..., None]
+) -> None:
+    certified(*(node.name for node in cluster.plan.nodes))
+    cluster.certificate("gpu-1").write_bytes(cluster.certificate("gpu-0").read_bytes())
+    code, out, _ = muster("verify", "--json")
+    assert code is Exit.INVALID
+    (bad,) = [row for row in json.loads(out) if not row["holds"]]
+    assert bad["kind"] == "WrongNode"
+
+
+def test_the_gate_wants_every_compute_node_and_the_fabric(
+    muster: Muster, cluster: Standing, certified: Callable[..., None]
+) -> None:
+    certified("gpu-0", "gpu-1")
+    code, out, _ = muster("gate", "--class", "lab", "--json")
+    told = json.loads(out)
+    assert code is Exit.INCOMPLETE, "no fabric result is there"
+    assert [reason["subject"] for reason in told["reasons"]] == ["fabric"]
+    assert not told["go"]
+
+
+@pytest.mark.parametrize(("text", "span"), [("90m", 5400), ("36h", 129600), ("7d", 604800), ("0m", 0)])
+def test_spans_of_time_are_read(text: str, span: int) -> None:
+    assert duration(text) == timedelta(seconds=span)
+
+
+@pytest.mark.parametrize("text", ["", "7", "d", "-1h", "1w", "1h30m", "999999d", "１d"])
+def test_what_is_no_span_of_time_is_a_usage_error(text: str) -> None:
+    with pytest.raises(Problem) as wrong:
+        duration(text)
+    assert wrong.value.exit is Exit.USAGE
+
+
+def test_controls_can_be_listed_by_area_and_an_empty_list_is_an_error(muster: Muster) -> None:
+    code, out, _ = muster("controls", "gpu.", "--json")
+    assert code is Exit.PASS
+    assert all(control["id"].startswith("gpu.") for control in json.loads(out))
+    assert muster("controls", "nothing")[0] is Exit.USAGE
+
+
+@pytest.mark.parametrize(
+    ("states", "code"),
+    [
+        ({}, Exit.PASS),
+        ({"gpu__count": State.FAIL}, Exit.FAIL),
+        ({"gpu__count": State.ERROR}, Exit.ERROR),
+        ({"gpu__count": State.UNREACHABLE}, Exit.ERROR),
+        ({"gpu__count": State.NOT_EVALUATED}, Exit.INCOMPLETE),
+        ({"gpu__count": State.NOT_EVALUATED, "time__offset": State.FAIL}, Exit.FAIL),
+    ],
+)
+def test_a_certification_ends_with_what_weighs_most(states: dict[str, State], code: Exit) -> None:
+    plan = sample_runs.PLAN
+    judged = tuple(
+        verdict
+        for node in plan.nodes
+        for verdict in sample_runs.verdicts(node.name, **(states if node.name == "gpu-0" else {}))
+    )
+    assert exit_of(sample_runs.run(judged=judged)) is code
+
+
+def test_status_shows_certificates_and_places_in_the_pool(
+    muster: Muster, cluster: Standing, certified: Callable[..., None], slurm: Slurm
+) -> None:
+    certified("gpu-0")
+    code, out, _ = muster("status", "--json")
+    rows = {row["node"]: row for row in json.loads(out)}
+    assert code is Exit.PASS
+    assert rows["gpu-0"]["holds"]
+    assert not rows["gpu-1"]["holds"]
+    assert rows["gpu-1"]["pool"] == "idle+drain"
+    assert rows["control-0"]["pool"] is None
+
+
+def test_an_expired_certificate_says_so_and_exits_5(
+    muster: Muster, cluster: Standing, certified: Callable[..., None]
+) -> None:
+    certified("gpu-0", now=datetime.now(UTC) - timedelta(days=8))
+    code, out, _ = muster("verify", str(cluster.certificate("gpu-0")), "--json")
+    assert code is Exit.INVALID
+    assert json.loads(out)[0]["kind"] == "Expired"
