@@ -52,17 +52,18 @@ def lab_cluster(stack: str, path: Path, plan: ClusterPlan) -> pulumi.Output[dict
     """A lab: images and network side by side, then all machines at once, then one converge run over them."""
     from images import node, vendor
 
-    other = [each for each in plan.nodes if each.machine is not MachineKind.CONTAINER]
+    other = [each for each in plan.nodes if each.machine is MachineKind.HOST]
     if other:
         raise pulumi.RunError(
             f"{', '.join(each.name for each in other[:5])}: machine: {other[0].machine.value} · {path}: nodes · "
-            "the lab makes containers: set machine: container"
+            "the lab makes containers and virtual machines: set machine: container, or vm"
         )
-    images = Image("images", node.digest(), vendor.digest())
+    digests = lab.image_digests(plan)
+    images = Image("images", node.digest(), vendor.digest(), digests.get(MachineKind.VM))
     network = Network("network", model.network(stack, plan))
     standing = pulumi.ResourceOptions(depends_on=[images, network])
     machines = {
-        each.name: Machine(each.name, model.machine(stack, each, node.digest(), vendor.digest()), standing)
+        each.name: Machine(each.name, model.machine(stack, each, digests[each.machine], vendor.digest()), standing)
         for each in plan.nodes
     }
     deployment = lab.deployment(stack, path, plan)

@@ -16,10 +16,12 @@ def _inputs(part: BaseModel) -> dict[str, Any]:
 
 
 class Image(pulumi.CustomResource):
-    """The node image and the vendor's package repository of these digests, in the cache."""
+    """The node image, the vendor's package repository and virtual machines' image of these digests, in the cache."""
 
-    def __init__(self, name: str, node: str, vendor: str, opts: pulumi.ResourceOptions | None = None) -> None:
-        super().__init__("muster:lab:Image", name, {"node": node, "vendor": vendor}, opts)
+    def __init__(
+        self, name: str, node: str, vendor: str, vm: str | None, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__("muster:lab:Image", name, {"node": node, "vendor": vendor, **({"vm": vm} if vm else {})}, opts)
 
 
 class Network(pulumi.CustomResource):

@@ -26,19 +26,27 @@ def digest() -> str:
     return f"{node.digest()}-{recipe_digest(recipe_files(_RECIPE), relative_to=_RECIPE)}"
 
 
-def folder() -> Path:
-    """Where disk, kernel and initrd are kept, and `packages.json`, whether they are built or not."""
-    return cache() / "images" / "vm" / digest()
+def folder(of: str | None = None) -> Path:
+    """Where a digest's disk, kernel and initrd are kept, and `packages.json`, whether they are built or not.
+
+    Without one it is that of this checkout's recipes, here and below.
+    """
+    return cache() / "images" / "vm" / (of or digest())
 
 
-def kernel() -> Path:
+def kernel(of: str | None = None) -> Path:
     """The kernel, for QEMU's -kernel."""
-    return folder() / "vmlinuz"
+    return folder(of) / "vmlinuz"
 
 
-def initrd() -> Path:
+def initrd(of: str | None = None) -> Path:
     """The initrd, for QEMU's -initrd."""
-    return folder() / "initrd"
+    return folder(of) / "initrd"
+
+
+def base(of: str | None = None) -> Path:
+    """The disk that machines' own are overlays on, in format qcow2."""
+    return folder(of) / "disk.qcow2"
 
 
 def disk(say: Say) -> Path:
@@ -46,7 +54,7 @@ def disk(say: Say) -> Path:
 
     Needs root, a Debian mirror, mkfs.ext4 and qemu-img; takes minutes and 6 GB while it builds. Raises BuildError.
     """
-    made = folder() / "disk.qcow2"
+    made = base()
     if not made.exists() and os.geteuid() != 0:
         raise BuildError("the disk has files of many owners, and this is not root · images/node · run it as root")
     keep(folder(), lambda into, builder: _make(into, builder, say), say)

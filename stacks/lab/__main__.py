@@ -10,6 +10,7 @@ from pathlib import Path
 
 from spec.load import load
 from spec.plan import derive
+from spec.schema import MachineKind
 from stacks.lab import lab
 from stacks.lab.process import CommandFailed
 
@@ -21,7 +22,7 @@ def main() -> int:
     parser.add_argument("stack")
     parser.add_argument("--spec", type=Path, help="by default clusters/STACK.yaml")
     parser.add_argument(
-        "--image", help="digest of a node image in the cache; by default that of the recipe, built if missing"
+        "--image", help="digest of a node image in the cache, for containers; by default the recipes', built if missing"
     )
     parser.add_argument("--without-vendor", action="store_true", help="no vendor package repository: no GPUs")
     parser.add_argument("--only", nargs="+", metavar="NODE", help="only these machines")
@@ -42,9 +43,13 @@ def main() -> int:
 
 async def _up(wanted: argparse.Namespace, spec: Path) -> None:
     plan = derive(load(spec))
-    image = wanted.image or await lab.node_image(_say)
+    images = (
+        {**lab.image_digests(plan), MachineKind.CONTAINER: wanted.image}
+        if wanted.image
+        else await lab.built(plan, _say)
+    )
     vendor = None if wanted.without_vendor else await lab.vendor_repository(_say)
-    await lab.up(wanted.stack, spec, plan, image, vendor, _say, wanted.only)
+    await lab.up(wanted.stack, spec, plan, images, vendor, _say, wanted.only)
 
 
 def _say(text: str) -> None:

@@ -5,10 +5,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
+from stacks.lab.disk import VENDOR_MOUNT
 from stacks.lab.model import Machine, cgroup, namespace
-
-VENDOR_MOUNT = "/srv/muster/vendor"
-"""Where a machine finds the vendor's package repository, read-only."""
 
 OCI_VERSION = "1.0.2"
 

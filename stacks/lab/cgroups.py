@@ -65,6 +65,19 @@ def beside_version_1(found: tuple[Hierarchy, ...], name: str) -> Path | None:
     return None
 
 
+def own(found: tuple[Hierarchy, ...], name: str) -> Path:
+    """A machine's group in one hierarchy, made if missing, by which all its processes are found again.
+
+    Raises LookupError where the host has no control groups. Groups of `cpuset` take no process before they have CPUs.
+    """
+    fit = sorted((each for each in found if "cpuset" not in each.controllers), key=lambda each: -each.version)
+    if not fit:
+        raise LookupError("no control groups are mounted · on this machine · mount cgroup2 on /sys/fs/cgroup")
+    group = fit[0].mount / name
+    group.mkdir(exist_ok=True)
+    return group
+
+
 async def clear(name: str) -> None:
     """Ends every process in a machine's groups and removes the groups. Raises TimeoutError where one does not end."""
     groups = [each.mount / name for each in mounted()]

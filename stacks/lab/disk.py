@@ -6,6 +6,7 @@ import os
 import pwd
 import secrets
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 from images import node
@@ -13,18 +14,19 @@ from spec.folders import cache
 from stacks.lab import access
 from stacks.lab.model import Machine, machines_folder
 
-MASKED_UNITS = (
-    "console-getty.service",
-    "nvmf-autoconnect.service",
-    "systemd-ask-password-console.path",
-    "systemd-ask-password-wall.path",
-)
-"""What fails or is of no use in a container: it has no console and no host NQN of its own."""
+VENDOR_MOUNT = "/srv/muster/vendor"
+"""Where a machine finds the vendor's package repository, read-only."""
 
 
 def vendor_repository(digest: str) -> Path:
     """The vendor package repository that machines see read-only."""
     return cache() / "images" / "vendor" / digest
+
+
+def vendor_of(machine: Machine) -> Path | None:
+    """That of a machine, none where it has none or it is not in the cache."""
+    where = vendor_repository(machine.vendor) if machine.vendor else None
+    return where if where and where.is_dir() else None
 
 
 def folder(machine: Machine) -> Path:
@@ -45,44 +47,49 @@ def creation(where: Path) -> str:
     return (where / "creation").read_text().strip()
 
 
-async def prepare(machine: Machine) -> None:
-    """Makes a machine's disk, or keeps it where it stands on the same image. Raises LookupError without the image."""
-    root, where = node.root(machine.image), folder(machine)
+async def prepare(machine: Machine, fill: Callable[[Machine, Path], None]) -> None:
+    """Makes a machine's disk by `fill`, or keeps it where it stands on the same image.
+
+    Raises LookupError without the image.
+    """
+    root, where = node.root(machine.node_image), folder(machine)
     if not (root / "sbin/init").exists():
         raise LookupError(
-            f"the node image {machine.image} is not in the cache · {root} · run muster up, which builds it"
+            f"the node image {machine.node_image} is not in the cache · {root} · run muster up, which builds it"
         )
     found = declared(where)
-    if not found or found.image != machine.image:
+    if not found or (found.image, found.kind) != (machine.image, machine.kind):
         await asyncio.to_thread(shutil.rmtree, where, ignore_errors=True)
-        for each in ("upper", "work", "rootfs"):
-            (where / each).mkdir(parents=True, mode=0o755)
+        where.mkdir(parents=True)
         where.chmod(0o700)
         access.write(where / "creation", secrets.token_hex(8) + "\n")
-        await asyncio.to_thread(_identify, machine, where, root)
+        await asyncio.to_thread(fill, machine, where)
     access.write(where / "machine.json", machine.model_dump_json(indent=2) + "\n")
 
 
-def _identify(machine: Machine, where: Path, root: Path) -> None:
+def identify(machine: Machine, where: Path, into: Path) -> "Layer":
+    """Writes what makes a machine this machine over its image's files, and who may log in."""
+    root = node.root(machine.node_image)
     host = access.make_key(where / access.HOST_KEY, machine.name)
     allowed = access.user_key(machine.stack)
     user = _user(root, access.USER)
-    layer = Layer(where / "upper", root)
+    layer = Layer(into, root)
     seed = f"{machine.stack}/{machine.name}/{creation(where)}"
     layer.write("etc/machine-id", hashlib.sha256(seed.encode()).hexdigest()[:32] + "\n", mode=0o444)
     layer.write("etc/hostname", machine.name + "\n")
-    layer.write(
-        "etc/hosts",
-        f"127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n{machine.address.ip}\t{machine.name}\n",
-    )
     layer.write(f"etc/ssh/{access.HOST_KEY}", (where / access.HOST_KEY).read_text(), mode=0o600)
     layer.write(f"etc/ssh/{access.HOST_KEY}.pub", host + "\n")
     home = user.pw_dir.lstrip("/")
     owner = (user.pw_uid, user.pw_gid)
     layer.folder(f"{home}/.ssh", mode=0o700, owner=owner)
     layer.write(f"{home}/.ssh/authorized_keys", allowed + "\n", mode=0o600, owner=owner)
-    for unit in MASKED_UNITS:
-        layer.link(f"etc/systemd/system/{unit}", "/dev/null")
+    return layer
+
+
+def hosts_file(machine: Machine) -> str:
+    """What a new machine knows of names: its own. The roles know the others'."""
+    own = f"{machine.address.ip}\t{machine.name}\n"
+    return f"127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n{own}"
 
 
 def _user(root: Path, name: str) -> pwd.struct_passwd:

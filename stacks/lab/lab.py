@@ -4,14 +4,14 @@ import asyncio
 import contextlib
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from spec.deployment import CertificateClass, Deployment
 from spec.folders import state
 from spec.plan import ClusterPlan
 from spec.schema import FabricKind, MachineKind
-from stacks.lab import access, container, model, network
+from stacks.lab import access, machines, model, network
 from stacks.lab.process import CommandFailed
 
 Say = Callable[[str], None]
@@ -24,21 +24,27 @@ async def up(
     stack: str,
     spec: Path,
     plan: ClusterPlan,
-    image: str,
+    images: Mapping[MachineKind, str],
     vendor: str | None,
     say: Say,
     only: Sequence[str] | None = None,
 ) -> Deployment:
-    """Makes what is missing of a lab. Raises an ExceptionGroup with the failures of all machines that do not start."""
+    """Makes what is missing of a lab. Raises an ExceptionGroup with the failures of all machines that do not start.
+
+    Args: `images` as `built` gives them.
+    """
     require_root()
     if only:
         for name in only:
             plan.node(name)
     await network.create(model.network(stack, plan))
     say(f"network {model.namespace(stack)} stands")
-    machines = [model.machine(stack, node, image, vendor) for node in plan.nodes if not only or node.name in only]
+    wanted = [node for node in plan.nodes if not only or node.name in only]
+    for node in wanted:
+        machines.way(node.name, node.machine)
+    made = [model.machine(stack, node, images[node.machine], vendor) for node in wanted]
     async with asyncio.TaskGroup() as group:
-        for each in machines:
+        for each in made:
             group.create_task(_machine(each, say))
     found = deployment(stack, spec, plan)
     access.write(found.state / "deployment.json", found.model_dump_json(indent=2) + "\n")
@@ -47,8 +53,7 @@ async def up(
 
 
 async def _machine(machine: model.Machine, say: Say) -> None:
-    require_kind(machine)
-    running = await container.ensure(machine)
+    running = await machines.ensure(machine)
     say(f"{machine.name} runs as process {running.pid} at {machine.address.ip}")
 
 
@@ -58,7 +63,7 @@ async def down(stack: str) -> None:
     known = {each.name for each in model.machines_folder(stack).glob("*") if each.is_dir()}
     prefix = model.namespace(stack, "_").removesuffix("_")
     known |= {name.removeprefix(prefix) for name in await network.namespaces() if name.startswith(prefix)}
-    await asyncio.gather(*(container.remove(stack, name) for name in sorted(known)))
+    await asyncio.gather(*(machines.remove(stack, name) for name in sorted(known)))
     await network.remove(stack)
     await asyncio.to_thread(_remove_files, state(stack))
 
@@ -81,13 +86,25 @@ def require_root() -> None:
         raise CommandFailed("a lab makes namespaces, bridges and mounts · this user may not · run it as root")
 
 
-def require_kind(machine: model.Machine) -> None:
-    """Raises LookupError for a kind of machine that the lab cannot make."""
-    if machine.kind is not MachineKind.CONTAINER:
-        raise LookupError(
-            f"{machine.name} is declared as machine: {machine.kind.value} · the lab makes containers · "
-            "set machine: container for its node group"
-        )
+def image_digests(plan: ClusterPlan) -> dict[MachineKind, str]:
+    """The digest of the image that this checkout's recipes make, for each kind of machine in a plan."""
+    from images import node
+    from images.node import vm
+
+    digests = {MachineKind.CONTAINER: node.digest, MachineKind.VM: vm.digest}
+    kinds = {each.machine for each in plan.nodes}
+    return {kind: digest() for kind, digest in digests.items() if kind in kinds}
+
+
+async def built(plan: ClusterPlan, say: Say) -> dict[MachineKind, str]:
+    """The digests of a plan's images, which are built where they are not in the cache.
+
+    The node image is built for virtual machines too: their users and folders are its.
+    """
+    found = {MachineKind.CONTAINER: await node_image(say)}
+    if any(node.machine is MachineKind.VM for node in plan.nodes):
+        found[MachineKind.VM] = await vm_image(say)
+    return found
 
 
 async def node_image(say: Say) -> str:
@@ -96,6 +113,13 @@ async def node_image(say: Say) -> str:
 
     # The folder's name, not the recipe's digest now: the recipe may have been edited while this was built.
     return (await asyncio.to_thread(node.build, say)).parent.name
+
+
+async def vm_image(say: Say) -> str:
+    """The digest of the virtual machines' image, which is built if it is not in the cache."""
+    from images.node import vm
+
+    return (await asyncio.to_thread(vm.disk, say)).parent.name
 
 
 async def vendor_repository(say: Say) -> str:
@@ -110,8 +134,12 @@ def deployment(stack: str, spec: Path, plan: ClusterPlan) -> Deployment:
     simulated = [f"{kind} GPUs are simulated" for kind in sorted({n.gpus.model for n in plan.nodes if n.gpus})]
     if any(node.machine is MachineKind.CONTAINER for node in plan.nodes):
         simulated.append("machines are containers that share this computer's kernel")
+    if any(node.machine is MachineKind.VM for node in plan.nodes):
+        simulated.append("machines are virtual, and emulated where this computer has no working KVM")
     if plan.fabric_kind is FabricKind.TCP:
         simulated.append("rails carry TCP, not RDMA")
+    elif any(each.rdma for node in plan.nodes for each in node.interfaces):
+        simulated.append("RDMA is Soft-RoCE, in the kernel's software")
     return Deployment(
         name=plan.name,
         stack=stack,

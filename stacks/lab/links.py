@@ -2,6 +2,7 @@
 
 import hashlib
 
+from spec.schema import MachineKind
 from stacks.lab.model import Bridge, Machine, Network, Port, namespace
 
 
@@ -31,10 +32,16 @@ def cable_lines(machine: Machine) -> list[str]:
 def _cable(machine: Machine, port: Port) -> list[str]:
     end = cable(machine.name, port.name)
     node = namespace(machine.stack, machine.name)
-    return [
-        f"link add {end} mtu {port.mtu} type veth peer name {port.name} address {port.mac} mtu {port.mtu} netns {node}",
-        f"link set {end} alias {machine.name}.{port.name} master {port.plane} up",
-    ]
+    plug = f"link set {end} alias {alias(machine.name, port.name)} master {port.plane} up"
+    if machine.kind is MachineKind.VM:  # the emulator holds the other end
+        return [f"tuntap add dev {end} mode tap", f"link set {end} mtu {port.mtu}", plug]
+    peer = f"peer name {port.name} address {port.mac} mtu {port.mtu} netns {node}"
+    return [f"link add {end} mtu {port.mtu} type veth {peer}", plug]
+
+
+def alias(node: str, port: str) -> str:
+    """What a cable's end at the bridge says of whose it is."""
+    return f"{node}.{port}"
 
 
 def port_lines(machine: Machine) -> list[str]:

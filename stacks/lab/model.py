@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from spec.folders import state
-from spec.plan import ClusterPlan, Node
+from spec.plan import ClusterPlan, Interface, Node
 from spec.schema import MachineKind
 from spec.schema.base import Name
 
@@ -18,7 +18,8 @@ GATEWAY = 1
 LinkName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$", max_length=15)]
 """The kernel's limit for the name of an interface is 15 bytes."""
 
-Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{8,64}$")]
+Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{8,64}(-[0-9a-f]{8,64})?$")]
+"""Of an image; that of a virtual machine's has two parts, the first of which is the node image's."""
 
 
 class Part(BaseModel):
@@ -54,7 +55,7 @@ class Port(Part):
 
 
 class Machine(Part):
-    """One machine. `image` and `vendor` are the digests of the node image and of the vendor package repository."""
+    """One machine. `image` and `vendor` are the digests of its image and of the vendor package repository."""
 
     stack: Name
     name: Name
@@ -62,6 +63,9 @@ class Machine(Part):
     image: Digest
     vendor: Digest | None
     memory_mib: int
+    cpus: int = 1
+    disk_gib: int = 20
+    """CPUs and disk are a virtual machine's own; a container has its host's."""
     ports: tuple[Port, ...]
 
     @property
@@ -71,6 +75,11 @@ class Machine(Part):
             if port.address:
                 return port.address
         raise LookupError(f"{self.name} has no port with an address on the management plane")
+
+    @property
+    def node_image(self) -> str:
+        """The digest of the node image: a virtual machine's own image is made of the same recipe."""
+        return self.image.partition("-")[0]
 
 
 def network(stack: str, plan: ClusterPlan) -> Network:
@@ -100,17 +109,21 @@ def machine(stack: str, node: Node, image: str, vendor: str | None) -> Machine:
         image=image,
         vendor=vendor,
         memory_mib=int(node.memory_gib * 1024),
-        ports=tuple(
-            Port(
-                name=each.name,
-                plane=each.plane,
-                mac=each.mac,
-                mtu=each.mtu,
-                address=each.address if each.plane == "management" else None,
-            )
-            for each in node.interfaces
-        ),
+        cpus=node.cpus,
+        disk_gib=node.disk_gib,
+        ports=tuple(port for each in node.interfaces for port in _ports(each)),
     )
+
+
+def _ports(interface: Interface) -> list[Port]:
+    """What is plugged in for an interface: the links of a bond, the port that a VLAN is on, or itself."""
+    name, plane, mtu = interface.name, interface.plane, interface.mtu
+    if interface.links:
+        return [Port(name=each, plane=plane, mac=_mac(interface.mac, each), mtu=mtu) for each in interface.links]
+    if interface.vlan:
+        return [Port(name=f"{name}p0", plane=plane, mac=interface.mac, mtu=mtu)]
+    address = interface.address if plane == "management" else None
+    return [Port(name=name, plane=plane, mac=interface.mac, mtu=mtu, address=address)]
 
 
 def namespace(stack: str, node: str | None = None) -> str:

@@ -3,8 +3,9 @@
 import json
 from typing import Any
 
+from spec.schema import MachineKind
 from stacks.lab import host
-from stacks.lab.links import bridge_lines, cable, cable_lines, port_lines
+from stacks.lab.links import alias, bridge_lines, cable, cable_lines, port_lines
 from stacks.lab.model import Machine, Network, namespace
 from stacks.lab.process import CommandFailed, run, try_run
 
@@ -48,9 +49,12 @@ async def remove(stack: str) -> None:
 
 
 async def connect(machine: Machine) -> None:
-    """Makes a machine's namespace, plugs its ports in and sets what the lab sets. Raises CommandFailed."""
+    """Plugs a machine's ports in. A container gets its namespace, and there what the lab sets. Raises CommandFailed."""
     await disconnect(machine.stack, machine.name)
     name = namespace(machine.stack, machine.name)
+    if machine.kind is MachineKind.VM:
+        await _batch(namespace(machine.stack), cable_lines(machine))
+        return
     await run("ip", "netns", "add", name)
     await _batch(namespace(machine.stack), cable_lines(machine))
     await _batch(name, port_lines(machine))
@@ -59,9 +63,7 @@ async def connect(machine: Machine) -> None:
 async def connected(machine: Machine) -> bool:
     """Whether every port of a machine is plugged into its bridge. One that is down is plugged in all the same."""
     try:
-        found = json.loads(
-            await run("ip", "-n", namespace(machine.stack), "-json", "link", "show", "type", "veth") or "[]"
-        )
+        found = await _links(namespace(machine.stack), "tun" if machine.kind is MachineKind.VM else "veth")
     except (CommandFailed, ValueError):
         return False
     bridges = {link["ifname"]: link.get("master") for link in found}
@@ -73,12 +75,15 @@ async def disconnect(stack: str, node: str) -> None:
 
     The kernel clears a deleted namespace some time later: cables are removed first, so that their names are free.
     """
-    name = namespace(stack, node)
-    if name not in await namespaces():
-        return
-    for link in await _veths(name):
-        await try_run("ip", "-n", name, "link", "delete", link["ifname"])
-    await run("ip", "netns", "delete", name)
+    there, lab, name = await namespaces(), namespace(stack), namespace(stack, node)
+    if lab in there:
+        for link in await _links(lab, "tun"):
+            if link.get("ifalias", "").startswith(alias(node, "")):
+                await try_run("ip", "-n", lab, "link", "delete", link["ifname"])
+    if name in there:
+        for link in await _links(name, "veth"):
+            await try_run("ip", "-n", name, "link", "delete", link["ifname"])
+        await run("ip", "netns", "delete", name)
 
 
 async def namespaces() -> frozenset[str]:
@@ -86,10 +91,9 @@ async def namespaces() -> frozenset[str]:
     return frozenset(line.split()[0] for line in (await run("ip", "netns", "list")).splitlines() if line.strip())
 
 
-async def _veths(name: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(
-        await run("ip", "-n", name, "-json", "link", "show", "type", "veth") or "[]"
-    )
+async def _links(name: str, kind: str) -> list[dict[str, Any]]:
+    """All links of a kind in a namespace."""
+    found: list[dict[str, Any]] = json.loads(await run("ip", "-n", name, "-json", "link", "show", "type", kind) or "[]")
     return found
 
 

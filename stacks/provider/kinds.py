@@ -7,9 +7,10 @@ from pydantic import BaseModel, ConfigDict
 from typing_extensions import override
 
 from images import node
+from images.node import vm
 from spec.deployment import Deployment
 from stacks.converge import ConvergeError, Request, converge_apart
-from stacks.lab import container, disk, lab, model, network
+from stacks.lab import disk, lab, machines, model, network
 from stacks.provider.kind import Kind, Outputs, Say
 
 
@@ -20,10 +21,11 @@ class Part(BaseModel):
 
 
 class Images(Part):
-    """Digests of the node image and of the vendor's package repository."""
+    """Digests of the node image, of the vendor's package repository, and of the virtual machines' image if any."""
 
     node: model.Digest
     vendor: model.Digest
+    vm: model.Digest | None = None
 
 
 class Converge(Part):
@@ -53,6 +55,8 @@ class ImageKind(Kind[Images]):
             "node": await lab.node_image(lambda line: say(line, False)),
             "vendor": await lab.vendor_repository(lambda line: say(line, False)),
         }
+        if inputs.vm:
+            made["vm"] = await lab.vm_image(lambda line: say(line, False))
         for what, digest in made.items():
             if digest != getattr(inputs, what):
                 raise LookupError(
@@ -62,8 +66,9 @@ class ImageKind(Kind[Images]):
 
     @override
     async def read(self, inputs: Images, outputs: Outputs) -> tuple[Images, Outputs] | None:
-        there = node.root(inputs.node).is_dir() and disk.vendor_repository(inputs.vendor).is_dir()
-        return (inputs, outputs) if there else None
+        there = [node.root(inputs.node), disk.vendor_repository(inputs.vendor)]
+        there += [vm.base(inputs.vm)] if inputs.vm else []
+        return (inputs, outputs) if all(each.exists() for each in there) else None
 
     @override
     async def remove(self, inputs: Images) -> None:
@@ -101,7 +106,7 @@ class MachineKind(Kind[model.Machine]):
 
     type_name: ClassVar[str] = "muster:lab:Machine"
     inputs = model.Machine
-    replaces: ClassVar[frozenset[str]] = frozenset({"stack", "name", "kind", "image"})
+    replaces: ClassVar[frozenset[str]] = frozenset({"stack", "name", "kind", "image", "disk_gib"})
     adds: ClassVar[frozenset[str]] = frozenset({"boot", "address"})
 
     @override
@@ -111,13 +116,12 @@ class MachineKind(Kind[model.Machine]):
     @override
     async def make(self, inputs: model.Machine, say: Say) -> Outputs:
         lab.require_root()
-        lab.require_kind(inputs)
         say("starting", False)
-        return self._outputs(inputs, await container.ensure(inputs))
+        return self._outputs(inputs, await machines.ensure(inputs))
 
     @override
     async def read(self, inputs: model.Machine, outputs: Outputs) -> tuple[model.Machine, Outputs] | None:
-        running = container.read(inputs.stack, inputs.name)
+        running = machines.read(inputs.stack, inputs.name)
         found = disk.declared(disk.folder(inputs))
         if not running or not found or not await network.connected(found):
             return None
@@ -125,9 +129,9 @@ class MachineKind(Kind[model.Machine]):
 
     @override
     async def remove(self, inputs: model.Machine) -> None:
-        await container.remove(inputs.stack, inputs.name)
+        await machines.remove(inputs.stack, inputs.name)
 
-    def _outputs(self, inputs: model.Machine, running: container.Running) -> Outputs:
+    def _outputs(self, inputs: model.Machine, running: machines.Running) -> Outputs:
         return {"boot": running.boot, "address": str(inputs.address.ip)}
 
 

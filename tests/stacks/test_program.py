@@ -116,7 +116,7 @@ def test_no_input_of_any_resource_is_a_secrets_value(recorded: Recorded) -> None
     ("change", "told"),
     [
         (("substrate: lab", "substrate: static"), "substrate static cannot be deployed yet"),
-        (("machine: container", "machine: vm"), "the lab makes containers"),
+        (("machine: container", "machine: host\n    kw: 1"), "the lab makes containers and virtual machines"),
     ],
 )
 def test_what_the_lab_cannot_make_is_refused_before_anything_is_declared(

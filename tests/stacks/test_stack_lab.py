@@ -19,7 +19,7 @@ from spec.load import load
 from spec.plan import derive
 from stacks import lifecycle
 from stacks.converge import converge
-from stacks.lab import container, lab
+from stacks.lab import lab, machines
 from stacks.lab.model import machines_folder, namespace
 
 pytestmark = [
@@ -117,14 +117,14 @@ def test_up_preview_kill_refresh_up_destroy(state_home: Path, small: Path, stack
     assert lifecycle.preview(stack, small, say).none
     assert state_has_no_secret(stack)
 
-    boot = container.read(stack, "gpu-0")
+    boot = machines.read(stack, "gpu-0")
     assert boot
     os.kill(boot.pid, signal.SIGKILL)
     assert lifecycle.refresh(stack, say).counts == {"same": 7, "delete": 1}
     changes = lifecycle.preview(stack, small, say)
     assert changes.counts == {"same": 6, "create": 1, "update": 1}
     lifecycle.up(stack, small, say)
-    again = container.read(stack, "gpu-0")
+    again = machines.read(stack, "gpu-0")
     assert again
     assert again.boot != boot.boot
     assert ssh(stack, "gpu-0", "cat", "/etc/machine-id") == before, "the machine comes back with its disk"
@@ -170,12 +170,12 @@ def test_a_start_that_is_killed_at_any_time_can_be_taken_up_again(state_home: Pa
 
 
 def test_two_labs_with_the_same_addresses_stand_side_by_side(state_home: Path, small: Path, stack: str) -> None:
-    image = asyncio.run(lab.node_image(lambda _: None))
     plan = derive(load(small))
+    images = asyncio.run(lab.built(plan, lambda _: None))
     other = f"{stack}-b"
     try:
         for each in (stack, other):
-            asyncio.run(lab.up(each, small, plan, image, None, lambda _: None, only=["gpu-0"]))
+            asyncio.run(lab.up(each, small, plan, images, None, lambda _: None, only=["gpu-0"]))
         one, two = (ssh(each, "gpu-0", "cat", "/etc/machine-id") for each in (stack, other))
         assert one != two
         asyncio.run(lab.down(other))
@@ -188,9 +188,9 @@ def test_two_labs_with_the_same_addresses_stand_side_by_side(state_home: Path, s
 def test_a_check_run_tells_the_difference_and_changes_nothing(
     state_home: Path, small: Path, stack: str, tmp_path: Path
 ) -> None:
-    image = asyncio.run(lab.node_image(lambda _: None))
     plan = derive(load(small))
-    deployed = asyncio.run(lab.up(stack, small, plan, image, None, lambda _: None))
+    images = asyncio.run(lab.built(plan, lambda _: None))
+    deployed = asyncio.run(lab.up(stack, small, plan, images, None, lambda _: None))
     playbook = tmp_path / "site.yml"
     playbook.write_text(PLAY)
 
