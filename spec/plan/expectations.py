@@ -35,6 +35,7 @@ EXPECTED: dict[str, str] = {
     "gpu.nvswitch": "whether NVSwitches join them, so that Fabric Manager must have registered each",
     "filesystem.mount": "where the parallel filesystem is mounted",
     "filesystem.free_percent": "room that the filesystem keeps, percent",
+    "filesystem.witness": "that this node answers for the filesystem as a whole",
     "filesystem.monitors": "its monitors, all of which must be in quorum",
     "filesystem.active": "its metadata servers that serve",
     "filesystem.standby": "its metadata servers that wait, at least",
@@ -116,11 +117,20 @@ def expectations(plan: ClusterPlan, node: Node) -> Expectations:
         found["filesystem.free_percent"] = spec.filesystem.free_percent
         if spec.pool.scheduler is Scheduler.SLURM:
             found["slurm.node"] = node.name
-    if node.has(Role.STORAGE):
+    if node.name == witness(plan):
+        found["filesystem.witness"] = node.name
         found["filesystem.monitors"] = spec.filesystem.monitors
         found["filesystem.standby"] = spec.filesystem.metadata_servers.standby
         found["filesystem.active"] = spec.filesystem.metadata_servers.active
     return found
+
+
+def witness(plan: ClusterPlan) -> str | None:
+    """The node that answers for the filesystem as a whole: the first of its monitors.
+
+    What is wrong with the filesystem is one fact, not one a storage node; whoever caused it fails by its own services.
+    """
+    return plan.placement.monitors[0] if plan.placement.monitors else None
 
 
 def services(plan: ClusterPlan, node: Node) -> list[str]:

@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from conftest import Lab
+from standing_lab import Lab
 
 from policies.exits import Exit
 from stacks import lifecycle

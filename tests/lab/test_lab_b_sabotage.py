@@ -1,10 +1,10 @@
-"""Seven sabotages: each is caught by the right control on the right node and nowhere else, repaired, certified again."""
+"""Sabotages: each is caught by the right control on the right node and nowhere else, repaired, certified again."""
 
 import time
 from dataclasses import dataclass
 
 import pytest
-from conftest import Lab
+from standing_lab import Lab
 
 from policies.exits import Exit
 
@@ -15,69 +15,83 @@ class Sabotage:
 
     name: str
     node: str
-    command: str
+    script: str
+    """Run as root."""
     caught: frozenset[tuple[str, str]]
+    """Every control that fails, with its node: these and no others."""
     repair: str = ""
-    """What a person does before converging; empty where converging is enough."""
+    """What a person does before converging, as root; empty where converging is enough."""
     closes: tuple[str, ...] = ()
     """Nodes of the pool that must be closed."""
 
 
-def on(node: str, *controls: str) -> frozenset[tuple[str, str]]:
-    return frozenset((control, node) for control in controls)
+def on(*nodes: str, controls: tuple[str, ...]) -> frozenset[tuple[str, str]]:
+    return frozenset((control, node) for control in controls for node in nodes)
 
 
-STATE = "/etc/muster/simulated-gpus.ini"
 SABOTAGES = (
     Sabotage(
-        "an uncorrectable ECC error",
-        "gpu-1",
-        f"sudo sh -c 'sed \"/^\\[gpu 3\\]/a ecc.volatile_uncorrected = 2\" {STATE} > {STATE}.new && mv {STATE}.new {STATE}'",
-        on("gpu-1", "gpu.ecc.uncorrected"),
+        name="a wrong pin",
+        node="gpu-0",
+        script="apt-get install -y -q --allow-downgrades --allow-change-held-packages libnccl2=2.27.7-1+cuda12.9",
+        caught=on("gpu-0", controls=("pins.packages",)),
+        closes=("gpu-0",),
+    ),
+    Sabotage(
+        name="an uncorrectable ECC error",
+        node="gpu-1",
+        script="sed -i '/^.gpu 3.$/a ecc.volatile_uncorrected = 2' /etc/muster/simulated-gpus.ini",
+        caught=on("gpu-1", controls=("gpu.ecc.uncorrected",)),
         closes=("gpu-1",),
     ),
     Sabotage(
-        "a rail down",
-        "gpu-1",
-        "sudo ip link set rail1 down",
-        on("gpu-1", "network.interfaces.up", "network.peers"),
-        closes=("gpu-0", "gpu-1"),  # with one node left, nobody can show that its rail is good
+        name="a rail down",
+        node="gpu-1",
+        script="ip link set rail1 down",
+        caught=on("gpu-1", controls=("network.interfaces", "network.peers", "network.mtu")),
+        closes=("gpu-1",),
     ),
     Sabotage(
-        "chrony stopped",
-        "storage-1",
-        "sudo systemctl stop chrony",
-        on("storage-1", "time.synchronised", "time.offset", "time.source", "services.active"),
+        name="chrony stopped",
+        node="storage-1",
+        script="systemctl stop chrony",
+        caught=on("storage-1", controls=("time.offset", "time.synchronised", "time.source", "services.active")),
     ),
     Sabotage(
-        "an open port",
-        "storage-0",
-        "sudo systemd-run --unit=stranger python3 -m http.server 8080 --bind 0.0.0.0",
-        on("storage-0", "ports.unexpected"),
-        repair="sudo systemctl stop stranger",
+        name="an open port",
+        node="storage-0",
+        script="systemd-run --unit=stranger python3 -m http.server 8080 --bind 0.0.0.0",
+        caught=on("storage-0", controls=("ports.unexpected",)),
+        repair="systemctl stop stranger",
     ),
     Sabotage(
-        "a full disk",
-        "control-0",
-        "sudo sh -c 'mkdir -p /var/lib/full && mount -t tmpfs -o size=4m full /var/lib/full && "
-        "head -c 4194304 /dev/zero > /var/lib/full/full'",
-        on("control-0", "host.disk.room"),
-        repair="sudo umount /var/lib/full",
+        name="a full disk",
+        node="control-0",
+        script="mkdir -p /var/lib/full && mount -t tmpfs -o size=4m full /var/lib/full && "
+        "(head -c 5000000 /dev/zero > /var/lib/full/full || true)",
+        caught=on("control-0", controls=("host.disk.room",)),
+        repair="umount /var/lib/full",
+    ),
+    Sabotage(
+        name="the active metadata server killed",
+        node="control-0",
+        script="systemctl mask --runtime --now ceph-mds@control-0",
+        caught=on("control-0", controls=("services.active", "filesystem.standby", "filesystem.warnings")),
+        repair="systemctl unmask --runtime ceph-mds@control-0",
     ),
 )
 
 
 @pytest.mark.parametrize("sabotage", SABOTAGES, ids=lambda each: each.name)
 def test_a_sabotage_is_caught_where_it_is_and_nowhere_else(lab: Lab, sabotage: Sabotage) -> None:
-    lab.ssh(sabotage.node, sabotage.command)
+    lab.ssh(sabotage.node, script=sabotage.script)
     time.sleep(2)
     try:
         assert lab.certify(code=Exit.FAIL) == sabotage.caught
-        closed = {node for node, state in lab.pool().items() if state != "idle"}
-        assert closed == set(sabotage.closes)
+        assert {node for node, state in lab.pool().items() if state != "idle"} == set(sabotage.closes)
     finally:
         if sabotage.repair:
-            lab.ssh(sabotage.node, sabotage.repair)
+            lab.ssh(sabotage.node, script=sabotage.repair)
         lab.muster("converge", "--stack", lab.stack)
     assert lab.certify() == set()
     assert set(lab.pool().values()) == {"idle"}

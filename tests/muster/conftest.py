@@ -1,14 +1,12 @@
 """A cluster that stands on paper: a state folder with a deployment, keys and certificates, and a pool that answers."""
 
-import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pytest
 import sample_runs
+from paper_pool import Slurm
 
 from muster import admission, cli
 from muster.standing import Standing, standing
@@ -20,49 +18,6 @@ from spec.load import load
 from spec.plan import ClusterPlan, derive
 
 LAB = Path(__file__).parents[2] / "clusters" / "lab.yaml"
-
-
-@dataclass
-class Answer:
-    returncode: int = 0
-    stdout: str = ""
-    stderr: str = ""
-
-
-@dataclass
-class Slurm:
-    """A pool of two nodes that does what it is told."""
-
-    nodes: dict[str, dict[str, Any]] = field(
-        default_factory=lambda: {
-            name: {
-                "name": name,
-                "state": "idle",
-                "state_flags": ["DRAIN"],
-                "reason": "muster: no certificate",
-                "reason_set_by_user": "root",
-                "reason_changed_at": 1795970000,
-            }
-            for name in ("gpu-0", "gpu-1")
-        }
-    )
-
-    def __call__(self, argv: Sequence[str], timeout: float) -> Answer:
-        assert timeout > 0
-        if argv[0] == "sinfo":
-            return Answer(stdout=json.dumps({"nodes": list(self.nodes.values())}))
-        changes = dict(each.split("=", 1) for each in argv if "=" in each)
-        for name in changes["NodeName"].split(","):
-            opened = changes["State"] == "RESUME"
-            self.nodes[name] |= {
-                "state_flags": [] if opened else ["DRAIN"],
-                "reason": "" if opened else changes["Reason"],
-            }
-        return Answer()
-
-    @property
-    def open(self) -> set[str]:
-        return {name for name, node in self.nodes.items() if not node["state_flags"]}
 
 
 @pytest.fixture

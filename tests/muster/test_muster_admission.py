@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 import sample_runs
-from conftest import Slurm
+from paper_pool import Slurm
 
 from muster.admission import admit, credentials
 from muster.certify import keep, proven_bad

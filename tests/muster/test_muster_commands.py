@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import sample_runs
-from conftest import Slurm
+from paper_pool import Slurm
 
 from muster.commands.gate import duration
 from muster.commands.nodes import exit_of
