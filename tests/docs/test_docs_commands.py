@@ -82,6 +82,16 @@ def check_call(words: list[str]) -> None:
         command.make_context(name, [each for each in args if each != "--help"], parent=context)
 
 
+def check_mention(words: list[str]) -> None:
+    """A call in running text may leave out what it needs, but its command and options must exist."""
+    name = next((word for word in words[1:] if not word.startswith("-")), None)
+    if name and not name.isupper():
+        command = GROUP.get_command(typer.Context(GROUP, info_name="muster"), name)
+        assert command, " ".join(words)
+        known = {option for each in command.params for option in each.opts} | {"--help", "--debug"}
+        assert {word for word in words if word.startswith("--")} <= known, " ".join(words)
+
+
 def call(monkeypatch: pytest.MonkeyPatch, *argv: str) -> int:
     """Runs `muster` in this process; returns its exit code."""
     monkeypatch.setattr(sys, "argv", ["muster", *argv])
@@ -129,13 +139,7 @@ def test_inline_commands_and_make_targets_exist(page: Path) -> None:
     text = page.read_text()
     inline = re.findall(r"`([^`\n]+)`", re.sub(r"```.*?```", "", text, flags=re.DOTALL))
     for found in (found for code in inline if code.startswith("muster ") for found in calls(code)):
-        context = typer.Context(GROUP, info_name="muster")
-        name = next((word for word in found[1:] if not word.startswith("-")), "")
-        assert not name or name.isupper() or GROUP.get_command(context, name), f"{page.name}: {' '.join(found)}"
-        if name and not name.isupper():
-            known = {option for each in GROUP.get_command(context, name).params for option in each.opts}
-            unknown = {word for word in found[1:] if word.startswith("--")} - known - {"--help", "--debug"}
-            assert not unknown, f"{page.name}: {' '.join(found)}: {unknown}"
+        check_mention(found)
     typed = [each.command for each in SHOWN if each.page == page] + inline
     named = {match[1] for each in typed if (match := re.match(r"make ([a-z]+)", each))}
     assert named <= targets, f"{page.name}: make {named - targets}"
@@ -183,6 +187,12 @@ def test_a_certificate_that_is_missing_does_not_hold(
     argv = ["verify", str(tmp_path / "gpu-0.json"), "--key", str(tmp_path / PUBLIC)]
     assert call(monkeypatch, *argv) == Exit.INVALID
     assert "there is no certificate" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("wrong", ["muster sertify", "muster drift --quick"])
+def test_a_wrong_mention_is_noticed_too(wrong: str) -> None:
+    with pytest.raises(AssertionError):
+        check_mention(calls(wrong)[0])
 
 
 @pytest.mark.parametrize(
