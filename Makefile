@@ -31,9 +31,12 @@ test: ## Run every test; the lab is stood up and taken down by itself
 	@.ci/lint
 	@.venv/bin/pytest
 
-bench: ## Run the benchmarks; each prints a ratio
+bench: ## Run the benchmarks on the standing cluster; each prints a ratio
 	@./setup --lab
-	@for each in benchmarks/bench_*.py; do .venv/bin/python "$$each" || exit 1; done
+	@.venv/bin/python benchmarks/suite_vs_testinfra_ssh.py --spec clusters/$(CLUSTER).yaml --node gpu-0 \
+		--config "$$(.venv/bin/muster where --ssh-config --stack $(CLUSTER))"
+	@.venv/bin/python benchmarks/converge_vs_stock_ansible.py $(CLUSTER)
+	@.venv/bin/python benchmarks/preview_1024.py
 
 docs: setup ## Write the parts of docs/ that come from the code
 	@.venv/bin/python docs/generate.py

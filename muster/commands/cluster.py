@@ -30,6 +30,7 @@ def register(app: typer.Typer) -> None:
     app.command("down")(down)
     app.command("converge")(converge)
     app.command("env")(env)
+    app.command("where")(where)
 
 
 def up(
@@ -140,4 +141,21 @@ def env(stack: Stack = DEFAULT_STACK) -> int:
     for name, value in lifecycle.environment(stack).items():
         result(f"export {name}={shlex.quote(value)}")
     result(f"export PULUMI_STACK={shlex.quote(stack)}")
+    return Exit.PASS
+
+
+def where(
+    stack: Stack = DEFAULT_STACK,
+    ssh_config: Annotated[bool, typer.Option("--ssh-config", help="Print only the ssh configuration's path.")] = False,
+    as_json: Json = False,
+) -> int:
+    """Say where a standing cluster is and how its nodes are reached."""
+    deployment = standing(stack).deployment
+    if ssh_config:
+        result(str(deployment.ssh_config))
+    elif as_json:
+        document(deployment.model_dump(mode="json"))
+    else:
+        result(f"spec       {deployment.spec}\nstate      {deployment.state}\nreports    {standing(stack).reports}")
+        result(f"log in     ssh -F {deployment.ssh_config} {deployment.nodes[0]}")
     return Exit.PASS
