@@ -1,13 +1,15 @@
 """What each node lets in: derived from its roles, so that a port is open exactly where something serves on it."""
 
 from spec.plan.model import ClusterPlan, FirewallRule, Node
-from spec.schema import Role, Scheduler
+from spec.schema import MachineKind, Role, Scheduler
 from spec.schema.base import PortRange
 
 SSH = PortRange("22")
 NTP = PortRange("123")
 SLURMCTLD = PortRange("6817")
 SLURMD = PortRange("6818")
+ROCE = PortRange("4791")
+"""RoCE v2 (IANA). Only Soft-RoCE's packets pass the host's firewall: those of hardware never reach its kernel."""
 CEPH_MONITOR = PortRange("3300")
 CEPH_DAEMONS = PortRange("6830-7300")
 """Monitors' second protocol, and the range of OSDs, managers and metadata servers (docs.ceph.com, network config).
@@ -76,6 +78,16 @@ def firewall(plan: ClusterPlan, node: Node) -> tuple[FirewallRule, ...]:
                     purpose="jobs",
                     protocol="tcp",
                     ports=(jobs,),
+                    interface=interface.name,
+                    sources=(interface.address.network,),
+                )
+            )
+        if interface.rdma and node.machine is MachineKind.VM:
+            rules.append(
+                FirewallRule(
+                    purpose="soft-roce",
+                    protocol="udp",
+                    ports=(ROCE,),
                     interface=interface.name,
                     sources=(interface.address.network,),
                 )

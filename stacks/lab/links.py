@@ -17,7 +17,9 @@ def bridge_lines(network: Network) -> list[str]:
 def _bridge(bridge: Bridge) -> list[str]:
     name = bridge.plane
     # No spanning tree and no snooping: the planes have no loops, and a port forwards from its first packet.
-    lines = [f"link add {name} address {bridge.mac} mtu {bridge.mtu} type bridge stp_state 0 mcast_snooping 0"]
+    lines = [f"link add {name} address {bridge.mac} type bridge stp_state 0 mcast_snooping 0"]
+    # Set and not made with it: otherwise a bridge takes 1500 when its last port goes.
+    lines.append(f"link set {name} mtu {bridge.mtu}")
     if bridge.address:
         lines.append(f"address add {bridge.address} dev {name}")
     lines.append(f"link set {name} up")
