@@ -11,6 +11,7 @@ from typing import Any
 
 from spec.deployment import Deployment
 from spec.plan import ClusterPlan
+from spec.schema import MachineKind
 from stacks.converge.inputs import ROLES, SECRETS, hosts
 from stacks.converge.result import Converged, Recorder
 
@@ -82,7 +83,7 @@ def _runner(  # type: ignore[no-untyped-def]
     inventory = folder / "hosts.json"
     inventory.touch(mode=0o600)
     inventory.write_text(json.dumps(hosts(plan, deployment), indent=1))
-    settings = _settings(folder)
+    settings = _settings(folder, slow=any(node.machine is MachineKind.VM for node in plan.nodes))
 
     def taken(event: dict[str, Any]) -> bool:
         if line := recorder.progress(event):
@@ -115,8 +116,11 @@ def _runner(  # type: ignore[no-untyped-def]
     return runner
 
 
-def _settings(folder: Path) -> dict[str, str]:
-    """Ansible's settings beside those of roles/ansible.cfg: mitogen where it is installed, else plain pipelining."""
+def _settings(folder: Path, slow: bool = False) -> dict[str, str]:
+    """Ansible's settings beside those of roles/ansible.cfg: mitogen where it is installed, else plain pipelining.
+
+    `slow` machines may be emulated: logging in takes its time there.
+    """
     settings = {
         "ANSIBLE_CONFIG": str(ROLES / "ansible.cfg"),
         "ANSIBLE_ROLES_PATH": str(ROLES),
@@ -130,7 +134,7 @@ def _settings(folder: Path) -> dict[str, str]:
         "ANSIBLE_SSH_ARGS": "-o ControlMaster=auto -o ControlPersist=15s",
         "ANSIBLE_SSH_CONTROL_PATH_DIR": str(folder / "cp"),
         "ANSIBLE_SSH_RETRIES": "2",
-        "ANSIBLE_TIMEOUT": "30",
+        "ANSIBLE_TIMEOUT": "120" if slow else "30",
     }
     mitogen = importlib.util.find_spec("ansible_mitogen")
     if mitogen and mitogen.submodule_search_locations:

@@ -9,10 +9,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from spec.folders import state
+from spec.schema import MachineKind
 from stacks.lab.model import Machine, machines_folder, namespace
 
 USER = "muster"
 HOST_KEY = "ssh_host_ed25519_key"
+CONNECT_S = {MachineKind.CONTAINER: 20, MachineKind.VM: 120}
+"""How long a login may take to begin: an emulated machine computes its keys a hundred times slower on a busy host."""
 
 
 def folder(stack: str) -> Path:
@@ -59,7 +62,9 @@ def _declared(stack: str) -> Iterator[Path]:
 def ssh_config(stack: str, where: Path, machines: list[Machine]) -> str:
     """The config's text. Pure."""
     hosts = "".join(
-        f"Host {each.name}\n    HostName {each.address.ip}\n    HostKeyAlias {each.name}\n" for each in machines
+        f"Host {each.name}\n    HostName {each.address.ip}\n    HostKeyAlias {each.name}\n"
+        f"    ConnectTimeout {CONNECT_S[each.kind]}\n"
+        for each in machines
     )
     return f"""{hosts}Host *
     User {USER}
@@ -70,7 +75,6 @@ def ssh_config(stack: str, where: Path, machines: list[Machine]) -> str:
     UserKnownHostsFile {where / "known_hosts"}
     GlobalKnownHostsFile /dev/null
     StrictHostKeyChecking yes
-    ConnectTimeout 20
     ServerAliveInterval 15
     ServerAliveCountMax 4
     LogLevel ERROR
