@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from validation.fabric.pairs import read_iperf3
+from validation.fabric.iperf import read as read_iperf3
 
 RECORDED = (Path(__file__).parent / "recorded" / "iperf3-3.12-bidir.json").read_bytes()
 

@@ -9,6 +9,7 @@ from policies.measurement import Examination, Outcome
 from policies.verdict import State
 from spec.deployment import Deployment
 from spec.plan import ClusterPlan, Node
+from validation.fabric import perftest
 from validation.fabric.localise import Held, localise, over_rails
 from validation.fabric.pairs import measure_pair
 from validation.nccl.launch import backend_of, run_job
@@ -36,7 +37,7 @@ async def examine_fabric(
         for rail in range(rails):
             say(f"fabric: pairs on rail {rail} of {rails}")
             down = frozenset(node.name for node in nodes if port_down(node, rail, examinations.get(node.name)))
-            findings += await _rail(transport, plan, nodes, rail, down, pairs)
+            findings += await _rail(transport, plan, nodes, rail, down, examinations, pairs)
         findings = over_rails(findings, rails)
     kept_out = {name for finding in findings for name in finding.nodes}
     able = [node for node in nodes if node.name not in kept_out]
@@ -66,6 +67,7 @@ async def _rail(
     nodes: Sequence[Node],
     rail: int,
     down: frozenset[str],
+    examinations: Mapping[str, Examination],
     pairs: list[PairTest],
 ) -> tuple[Finding, ...]:
     """Searches one rail; adds every test to `pairs`."""
@@ -73,6 +75,7 @@ async def _rail(
     leaves = {
         leaf.name: [name for name in leaf.nodes if name in names] for leaf in plan.switches.leaves if leaf.rail == rail
     }
+    ports = perftest.ports(examinations, names, rail)
     search = localise(rail, leaves, down)
     held: Held | None = None
     while True:
@@ -81,7 +84,7 @@ async def _rail(
         except StopIteration as end:
             found: tuple[Finding, ...] = end.value
             return found
-        done = await asyncio.gather(*(measure_pair(transport, plan, names[a], names[b], rail) for a, b in asked))
+        done = await asyncio.gather(*(measure_pair(transport, plan, names[a], names[b], rail, ports) for a, b in asked))
         pairs.extend(done)
         held = {(test.a, test.b): test.ok for test in done}
 
