@@ -10,15 +10,19 @@ from pydantic import JsonValue, ValidationError
 from policies.measurement import Examination, Measurement
 from spec.deployment import Deployment
 from spec.plan import ClusterPlan, Expectations, Node, expectations
+from spec.schema import MachineKind
 from validation import suite
 from validation.node.stream import read
-from validation.transport import Completed, Ssh, Transport, Unreachable, put
+from validation.transport import TIMEOUT_S, Completed, Ssh, Transport, Unreachable, put
 
 FOLDER = "/var/cache/muster"
 """Where a node keeps the suite: a folder that only root writes."""
 
 SUITE_S = 150.0
 """Seconds that the suite may take on a node; it ends by itself then, with what it has."""
+
+PATIENCE = {MachineKind.VM: 8.0}
+"""How many times as long a kind of machine may take: a lab's virtual machines may be emulated."""
 
 GRACE_S = 60.0
 """Seconds on top of that, for the login and the way back."""
@@ -86,21 +90,23 @@ async def examine_nodes(
     content, digest = file.read_bytes(), file.stem
     path = f"{folder}/suite-{digest}.pyz"
     argv = [*transport.as_root, "sh", "-c", RUN, "suite", path, digest]
-    options: dict[str, JsonValue] = {"limit_s": limit_s} | ({"only": list(only)} if only else {})
+    chosen: dict[str, JsonValue] = {"only": list(only)} if only else {}
     done = 0
 
     async def one(node: Node) -> Examination:
         nonlocal done
+        patience = PATIENCE.get(node.machine, 1.0)
+        options = {"limit_s": limit_s * patience, "patience": patience, **chosen}
         request = {"node": node.name, "expectations": expectations_of(plan, node), "options": options}
         started = _now()
 
         async def ask() -> Completed:
-            return await transport.run(node.name, argv, json.dumps(request).encode(), limit_s + GRACE_S)
+            return await transport.run(node.name, argv, json.dumps(request).encode(), (limit_s + GRACE_S) * patience)
 
         try:
             answer = await ask()
             if answer.status == NOT_THERE:
-                await put(transport, node.name, content, path)
+                await put(transport, node.name, content, path, TIMEOUT_S * patience)
                 answer = await ask()
             examination = interpret(node.name, answer, digest, started, _now())
         except (Unreachable, OSError) as error:

@@ -16,6 +16,7 @@ from policies.identity import identify
 from policies.measurement import Outcome
 from spec.load import load
 from spec.plan import ClusterPlan, derive
+from spec.schema import MachineKind
 from validation import suite
 from validation.examine import NOT_THERE, examine_nodes, interpret, summary
 from validation.node.stream import Writer
@@ -162,7 +163,18 @@ def test_a_node_is_told_what_is_expected_of_it(plan: ClusterPlan) -> None:
     request = json.loads(nodes.asked[0][2])
     assert request["node"] == "gpu-0"
     assert request["expectations"]["gpu.count"] == 8
-    assert request["options"] == {"limit_s": 30, "only": ["gpu.count"]}
+    assert request["options"] == {"limit_s": 30, "patience": 1, "only": ["gpu.count"]}
+
+
+def test_a_machine_that_may_be_emulated_gets_more_time_for_each_measurement_and_for_all(plan: ClusterPlan) -> None:
+    group = next(each for each in plan.spec.nodes if each.name == "gpu")
+    emulated = group.model_copy(update={"machine": MachineKind.VM})
+    spec = plan.spec.model_copy(update={"nodes": (*(each for each in plan.spec.nodes if each != group), emulated)})
+    nodes = Nodes(gpu_0=answer(ONE))
+    examine_all(derive(spec), nodes, ["gpu-0"], limit_s=30)
+    told = json.loads(nodes.asked[0][2])["options"]
+    assert told["patience"] > 1
+    assert told["limit_s"] == 30 * told["patience"]
 
 
 def test_a_node_without_the_suite_gets_it_once(plan: ClusterPlan) -> None:

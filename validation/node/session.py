@@ -79,7 +79,7 @@ def main() -> None:
 
 
 def read_request(data: bytes) -> dict[str, Json]:
-    """`{node, measures, expectations, limit_s}` of a request. Raises ValueError where it is not one."""
+    """`{node, measures, expectations, limit_s, patience}` of a request. Raises ValueError where it is not one."""
     if len(data) > REQUEST_LIMIT:
         raise ValueError(f"it has more than {REQUEST_LIMIT} bytes")
     told = json.loads(data)
@@ -97,15 +97,16 @@ def read_request(data: bytes) -> dict[str, Json]:
         "expectations": expectations,
         "measures": [MEASURES[name] for name in dict.fromkeys(names)],
         "limit_s": float(options.get("limit_s", LIMIT_S)),
+        "patience": float(options.get("patience", 1)),
     }
 
 
 def examine(request: dict[str, Json], out: BinaryIO) -> None:
     """Takes all measurements that a request asks for, and writes the stream."""
     host, nvml, writer = Host(request["node"], request["expectations"]), Nvml(), Writer(out)
-    found, _ = in_time(lambda: identity(host, nvml), 20)
+    found, _ = in_time(lambda: identity(host, nvml), 20 * request["patience"])
     writer.header(node=request["node"], started=_now(), identity=found or {})
-    suite = Suite(request["measures"], {"host": host, "nvml": nvml}, writer, request["limit_s"])
+    suite = Suite(request["measures"], {"host": host, "nvml": nvml}, writer, request["limit_s"], request["patience"])
     pytest.main(list(PYTEST), plugins=[suite])
     for each in suite.left:
         writer.measurement(measure=each.name, outcome="error", reason="pytest ended before it was taken")
@@ -113,13 +114,19 @@ def examine(request: dict[str, Json], out: BinaryIO) -> None:
 
 
 class Suite:
-    """The pytest plugin: gives the session its items, and their answers to the writer."""
+    """The pytest plugin: gives the session its items, and their answers to the writer.
 
-    def __init__(self, measures: Sequence[Measure], context: dict[str, Any], writer: Writer, limit_s: float) -> None:
+    Args: `limit_s` for all measures together; `patience` multiplies the limit of each.
+    """
+
+    def __init__(
+        self, measures: Sequence[Measure], context: dict[str, Any], writer: Writer, limit_s: float, patience: float = 1
+    ) -> None:
         self.left = list(measures)
         self.context = context
         self.writer = writer
         self.end = time.monotonic() + limit_s
+        self.patience = patience
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection(self, session: pytest.Session) -> bool:
@@ -131,7 +138,7 @@ class Suite:
     def take(self, measure: Measure) -> str | None:
         """Takes one measurement and writes it. Returns the reason where measuring failed."""
         started = time.monotonic()
-        limit = min(measure.limit_s, self.end - started)
+        limit = min(measure.limit_s * self.patience, self.end - started)
         value, error = (
             in_time(lambda: measure.function(*(self.context[want] for want in measure.wants)), limit)
             if limit > 0
@@ -154,7 +161,7 @@ class Suite:
     def _source(self, measure: Measure) -> tuple[str | None, bool]:
         if "nvml" not in measure.wants:
             return measure.source, False
-        told, _ = in_time(self.context["nvml"].source, 2)
+        told, _ = in_time(self.context["nvml"].source, 2 * self.patience)
         return told or measure.source, self.context["nvml"].simulated
 
 
