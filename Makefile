@@ -36,6 +36,7 @@ bench: ## Run the benchmarks on the standing cluster; each prints a ratio
 	@.venv/bin/python benchmarks/suite_vs_testinfra_ssh.py --spec clusters/$(CLUSTER).yaml --node gpu-0 \
 		--config "$$(.venv/bin/muster where --ssh-config --stack $(CLUSTER))"
 	@.venv/bin/python benchmarks/converge_vs_stock_ansible.py $(CLUSTER)
+	@.venv/bin/python benchmarks/plan_1024.py
 	@.venv/bin/python benchmarks/preview_1024.py
 
 docs: setup ## Write the parts of docs/ that come from the code
