@@ -51,7 +51,8 @@ def main() -> None:
     RESULTS.parent.mkdir(parents=True, exist_ok=True)
     RESULTS.write_text(json.dumps(told, indent=2) + "\n")
     print(  # noqa: T201
-        f"planning 1,024 GPU nodes: {took[1024]} s of CPU, 128: {took[128]} s: {told['ratio']}x for 8x the nodes · {RESULTS}"
+        f"planning 1,024 GPU nodes: {took[1024]} s of CPU, 128: {took[128]} s: "
+        f"{told['ratio']}x for 8x the nodes · {RESULTS}"
     )
 
 
