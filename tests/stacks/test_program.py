@@ -42,9 +42,14 @@ def recorded(state_home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Reco
     monkeypatch.setattr(node, "digest", lambda: "a" * 16)
     monkeypatch.setattr(vendor, "digest", lambda: "b" * 16)
     recorded = Recorded()
+    # Pulumi's mocks want the thread's event loop, which `asyncio.run` in any earlier test has taken away.
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
     pulumi.runtime.set_mocks(recorded, project="muster", stack="lab", preview=False)
     yield recorded
     settings.reset_options()
+    asyncio.set_event_loop(None)
+    loop.close()
 
 
 def declare(spec: Path | None = None) -> dict[str, Any]:
