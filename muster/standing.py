@@ -70,7 +70,13 @@ class Standing:
         try:
             if uri := os.environ.get("MUSTER_SIGNING_KEY"):
                 public = os.environ.get("MUSTER_SIGNING_PUBLIC_KEY")
-                return keys.signer(uri, Path(public) if public else None)
+                if not public:
+                    raise Problem(
+                        "MUSTER_SIGNING_KEY is set without MUSTER_SIGNING_PUBLIC_KEY",
+                        advice="name the public key's file too: without it nobody trusts what the key signs",
+                        exit=Exit.USAGE,
+                    )
+                return keys.signer(uri, Path(public))
             return keys.create(self.deployment.state / "keys")
         except keys.KeyFileError as error:
             raise Problem(str(error)) from None

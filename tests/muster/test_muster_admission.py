@@ -9,8 +9,10 @@ from paper_pool import Slurm
 
 from muster.admission import admit, credentials
 from muster.certify import keep, proven_bad
+from muster.console import Problem
 from muster.standing import Standing
 from policies.evidence import Award
+from policies.exits import Exit
 from policies.fabric import FaultKind, Finding
 from policies.verdict import Severity, State
 from pool.decision import Standing as Right
@@ -121,3 +123,10 @@ def test_a_traced_fabric_fault_takes_it_away_and_an_untraced_one_does_not(kind: 
     result = sample_runs.fabric(findings=(finding,), state=State.FAIL)
     assert proven_bad("gpu-0", [], result) is bad
     assert not proven_bad("gpu-1", [], result)
+
+
+def test_a_signing_key_that_nobody_could_trust_is_refused(cluster: Standing, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MUSTER_SIGNING_KEY", "file:/nowhere/key.pem")
+    with pytest.raises(Problem) as refused:
+        cluster.signer()
+    assert refused.value.exit is Exit.USAGE

@@ -48,6 +48,9 @@ def recorded(state_home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Reco
     pulumi.runtime.set_mocks(recorded, project="muster", stack="lab", preview=False)
     yield recorded
     settings.reset_options()
+    for task in asyncio.all_tasks(loop):
+        task.cancel()
+    loop.run_until_complete(asyncio.sleep(0))
     asyncio.set_event_loop(None)
     loop.close()
 
