@@ -3,7 +3,7 @@ CLUSTER ?= lab
 MUSTER := .venv/bin/muster
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up down test unit lint bench docs
+.PHONY: help setup up down test unit lint soak bench docs
 
 help: ## Say what there is to run
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,12 +24,16 @@ lint: setup ## Check style, types, roles, scripts and the direction of imports
 	@.ci/lint
 
 unit: setup ## Run the tests that need no lab
-	@.venv/bin/pytest -m "not lab and not vm"
+	@.venv/bin/pytest -m "not lab and not vm and not soak"
 
-test: ## Run every test; the lab is stood up and taken down by itself
+test: ## Run every test but the soak tests; the lab is stood up and taken down by itself
 	@./setup --lab
 	@.ci/lint
 	@.venv/bin/pytest
+
+soak: ## Run the long tests that `make test` leaves out
+	@./setup --lab
+	@.venv/bin/pytest -m soak
 
 bench: ## Run the benchmarks on the standing cluster; each prints a ratio
 	@./setup --lab

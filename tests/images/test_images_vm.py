@@ -11,7 +11,7 @@ import pytest
 
 from images.node import vm
 
-pytestmark = [pytest.mark.vm, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.vm, pytest.mark.soak, pytest.mark.timeout(1800)]
 
 PATIENCE_S = 600
 """How long the machine may take to answer: a minute on an idle computer without KVM, several on a busy one."""

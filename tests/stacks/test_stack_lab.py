@@ -96,6 +96,7 @@ def remains(stack: str) -> list[str]:
     return found
 
 
+@pytest.mark.soak
 def test_up_preview_kill_refresh_up_destroy(state_home: Path, small: Path, stack: str, tmp_path: Path) -> None:
     (tmp_path / "play").mkdir()
     (tmp_path / "play/site.yml").write_text(PLAY)
