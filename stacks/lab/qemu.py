@@ -15,7 +15,9 @@ APPEND = (
     "systemd.getty_auto=no systemd.show_status=error "
     # An emulated machine on a busy computer: services start late, and systemd's limit of 90 s would end them. What the
     # kernel does against its processor's faults is of no use in an emulator, and costs.
-    "systemd.default_timeout_start_sec=600 mitigations=off"
+    "systemd.default_timeout_start_sec=600 mitigations=off "
+    # A processor that waits for the host's is no lockup: the kernel's limits are raised to what they can be.
+    "sysctl.kernel.watchdog_thresh=60 rcupdate.rcu_cpu_stall_timeout=300"
 )
 VENDOR_TAG = "vendor"
 

@@ -18,7 +18,7 @@ from stacks.lab import access, lab, machines, model, network
 pytestmark = [
     pytest.mark.lab,
     pytest.mark.vm,
-    pytest.mark.timeout(3600),
+    pytest.mark.timeout(1800),
     pytest.mark.skipif(os.geteuid() != 0, reason="namespaces and taps need root"),
 ]
 
