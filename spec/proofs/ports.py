@@ -26,7 +26,7 @@ def jobs(plan: ClusterPlan) -> Proof:
         if taken:
             clash = f"{taken.purpose} on {node.name} has port {', '.join(taken.ports)}"
         for one, other in combinations(rules, 2):
-            if _same(one, other):
+            if one.purpose != other.purpose and _same(one, other):
                 clash = f"{one.purpose} and {other.purpose} on {node.name} share a port"
     return Proof(
         id="ports.jobs",

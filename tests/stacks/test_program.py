@@ -84,6 +84,16 @@ def test_there_is_a_machine_for_each_node_with_what_the_plan_says(recorded: Reco
         assert [port["mac"] for port in inputs["ports"]] == [each.mac for each in node.interfaces]
 
 
+def test_virtual_machines_stand_on_an_image_of_their_own_that_is_made_before_them(recorded: Recorded) -> None:
+    declare(ROOT / "clusters/lab-vm.yaml")
+    images = {name: each.inputs["image"] for name, each in recorded.resources.items() if "image" in each.inputs}
+    assert images["control-0"] == "a" * 16
+    assert images["gpu-0"] == recorded.resources["images"].inputs["vm"]
+    assert images["gpu-0"].startswith("a" * 16 + "-")
+    assert recorded.resources["gpu-0"].inputs["kind"] == "vm"
+    assert recorded.order.index("images") < recorded.order.index("gpu-0")
+
+
 def test_machines_come_after_images_and_network_and_converge_after_all_machines(
     recorded: Recorded, plan: ClusterPlan
 ) -> None:
