@@ -37,7 +37,7 @@ ONE_A_NODE = (
         name="a wrong pin",
         node="gpu-0",
         script="apt-get install -y -q --allow-downgrades --allow-change-held-packages libnccl2=2.27.7-1+cuda12.9",
-        caught=on("gpu-0", controls=("pins.packages",)),
+        caught=on("gpu-0", controls=("pins.packages", "pins.held")),
         closes=("gpu-0",),
     ),
     Sabotage(
