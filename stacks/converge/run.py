@@ -4,6 +4,7 @@ import importlib.util
 import json
 import os
 import shutil
+import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -122,6 +123,8 @@ def _settings(folder: Path, slow: bool = False) -> dict[str, str]:
     `slow` machines may be emulated: logging in takes its time there.
     """
     settings = {
+        # Ansible is where this Python is, whether or not the environment was activated.
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]),
         "ANSIBLE_CONFIG": str(ROLES / "ansible.cfg"),
         "ANSIBLE_ROLES_PATH": str(ROLES),
         "ANSIBLE_PIPELINING": "true",
