@@ -3,6 +3,7 @@
 import json
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -50,7 +51,11 @@ def test_a_certificate_that_is_edited_copied_or_of_another_key_is_refused_each_i
     shutil.copy(good, copied)
     other = tmp_path / "other"
     subprocess.run(
-        ["python", "-c", f"from pathlib import Path; from policies import keys; keys.create(Path({str(other)!r}))"],
+        [
+            sys.executable,
+            "-c",
+            f"from pathlib import Path; from policies import keys; keys.create(Path({str(other)!r}))",
+        ],
         check=True,
         cwd=Path(__file__).parents[2],
     )
