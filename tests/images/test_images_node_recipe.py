@@ -1,6 +1,7 @@
 """The node image's recipe, and where its packages come from."""
 
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -82,6 +83,6 @@ def test_whatever_apt_prints_every_source_is_signed(targets, proxies):
 
 @pytest.mark.parametrize("words", [[], ["make"], ["build", "twice"]])
 def test_a_wrong_command_line_is_told_and_ends_with_2(words):
-    found = subprocess.run(["python", "-m", "images.node", *words], capture_output=True, text=True)
+    found = subprocess.run([sys.executable, "-m", "images.node", *words], capture_output=True, text=True)
     assert found.returncode == 2
     assert "build|digest|path" in found.stderr
