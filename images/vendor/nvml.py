@@ -1,6 +1,7 @@
 """Builds the simulated NVML: the C library in `nvml/`, against NVIDIA's own header."""
 
 import re
+import sys
 from pathlib import Path
 
 from images.store import Builder, Say, keep, recipe_digest
@@ -13,6 +14,9 @@ _PROTOTYPE = re.compile(r"\bnvmlReturn_t\s+DECLDIR\s+(nvml\w+)\s*\(")
 SONAME = "libnvidia-ml.so.1"
 WARNINGS = ("-Wall", "-Wextra", "-Werror", "-Wno-deprecated-declarations")
 
+UV = Path(sys.executable).parent / "uv"
+"""`setup` puts it beside this Python, whether or not it is on PATH."""
+
 
 def header(say: Say) -> Path:
     """The folder that has NVIDIA's nvml.h: from the pinned package, fetched once. Raises BuildError."""
@@ -24,7 +28,7 @@ def _fetch(into: Path, builder: Builder) -> None:
     platform = ("--python-platform", "x86_64-manylinux2014")
     builder.run(
         [
-            *("uv", "pip", "install", "--quiet", "--no-deps", "--require-hashes", *platform),
+            *(str(UV), "pip", "install", "--quiet", "--no-deps", "--require-hashes", *platform),
             *("--target", into, "--requirements", _REQUIREMENTS),
         ]
     )
