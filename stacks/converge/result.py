@@ -92,6 +92,8 @@ class Recorder:
         """Takes one event in. The line for people, if any, and whether it is worth keeping."""
         data = event.get("event_data") or {}
         match event.get("event"):
+            case "playbook_on_play_start":  # one of a few: worth a line also where nobody watches
+                return str(data.get("name") or data.get("play") or "")[:200], True
             case "playbook_on_task_start" | "playbook_on_handler_task_start":
                 return _title(data), False
             case "playbook_on_stats":

@@ -62,6 +62,15 @@ def test_a_failed_task_says_where_and_what() -> None:
     assert not recorder.converged(["gpu-0"], False, 1).holds
 
 
+def test_a_play_is_worth_a_line_and_a_task_only_shows() -> None:
+    recorder = recorded()
+    assert recorder.progress({"event": "playbook_on_play_start", "event_data": {"name": "Every node"}}) == (
+        "Every node",
+        True,
+    )
+    assert recorder.progress(event("playbook_on_task_start")) == ("base : Write", False)
+
+
 def test_an_ignored_failure_is_none() -> None:
     ignored = event("runner_on_failed", msg="no")
     ignored["event_data"]["ignore_errors"] = True
