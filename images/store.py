@@ -19,14 +19,14 @@ class BuildError(RuntimeError):
 
 
 def recipe_digest(files: Iterable[Path], *, relative_to: Path) -> str:
-    """SHA-256 of the names, run bits and contents of files, hexadecimal, 16 characters: 64 bits name a cache entry."""
+    """SHA-256 of the names, run bits and contents of files, hexadecimal: whole, because certificates name it."""
     found = hashlib.sha256()
     for path in sorted(files):
         content = path.read_bytes()
         run = bool(path.stat().st_mode & 0o100)
         found.update(f"{path.relative_to(relative_to)}\0{run:d}\0{len(content)}\0".encode())
         found.update(content)
-    return found.hexdigest()[:16]
+    return found.hexdigest()
 
 
 def recipe_files(*folders: Path) -> list[Path]:

@@ -104,7 +104,7 @@ def award(cluster: Standing, node: Node, seen: Observed, fabric: FabricResult | 
         examination=seen.examinations[node.name],
         verdicts=seen.judged.verdicts[node.name],
         controls=frozenset(control.id for control in cluster.catalogue),
-        digests=cluster.digests,
+        digests=cluster.digests_of(node.name),
         fabric=fabric,
     )
     now = datetime.now(UTC)
@@ -149,6 +149,7 @@ def decide(cluster: Standing, seen: Observed, fabric: FabricResult | None, award
         cluster.deployment.certificate_class,
         datetime.now(UTC),
         fabric=fabric,
+        images=cluster.deployment.images,
         identities=identities(seen.examinations),
         refused={name: "; ".join(each.refused) for name, each in awards.items() if each.refused},
     )

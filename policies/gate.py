@@ -93,6 +93,7 @@ def gate(
     now: datetime,
     *,
     fabric: FabricResult | None,
+    images: Mapping[str, str],
     identities: Mapping[str, str] | None = None,
     lasting: timedelta = timedelta(0),
     refused: Mapping[str, str] | None = None,
@@ -102,6 +103,7 @@ def gate(
     Args:
         envelopes: each node's certificate as issued, by node name. Those of other nodes do not matter.
         fabric: the last result over the nodes; a cluster whose fabric was not tested together is no-go.
+        images: the image that each node was made from, as the deployment names it.
         identities: where given, each node's identity digest as it is now; a node that is not in it is no-go.
         lasting: how long the planned run takes; a certificate must outlast it.
         refused: why nodes were refused when last examined: says more than that a certificate is missing.
@@ -110,7 +112,7 @@ def gate(
     names = [node.name for node in plan.with_role(Role.COMPUTE)]
     ready, reasons = [], [] if names else [_no_nodes(plan)]
     for name in names:
-        held = _node(plan, name, envelopes, trusted, wanted, now, until, identities, refused or {})
+        held = _node(plan, name, envelopes, trusted, wanted, now, until, images, identities, refused or {})
         if isinstance(held, GateReason):
             reasons.append(held)
         else:
@@ -150,6 +152,7 @@ def _node(
     wanted: CertificateClass,
     now: datetime,
     until: datetime,
+    images: Mapping[str, str],
     identities: Mapping[str, str] | None,
     refused: Mapping[str, str],
 ) -> Certificate | GateReason:
@@ -165,7 +168,15 @@ def _node(
     identity = identities[name] if identities is not None else None
     try:
         held = verify(
-            data, trusted, now, node=name, identity=identity, cluster=plan.name, spec=plan.digest, wanted=wanted
+            data,
+            trusted,
+            now,
+            node=name,
+            identity=identity,
+            cluster=plan.name,
+            spec=plan.digest,
+            image=images.get(name),
+            wanted=wanted,
         )
     except CertificateError as invalid:
         return GateReason(subject=name, obstacle=Obstacle.INVALID, message=str(invalid))

@@ -66,7 +66,7 @@ def lab_cluster(stack: str, path: Path, plan: ClusterPlan) -> pulumi.Output[dict
         each.name: Machine(each.name, model.machine(stack, each, digests[each.machine], vendor.digest()), standing)
         for each in plan.nodes
     }
-    deployment = lab.deployment(stack, path, plan)
+    deployment = lab.deployment(stack, path, plan, digests)
     boots = {name: machine.boot for name, machine in machines.items()}
     playbook = (ROOT / (pulumi.Config("muster").get("playbook") or "roles/site.yml")).resolve()
     converged = Converge("converge", deployment, playbook, inputs_digest(plan, playbook.parent), boots)

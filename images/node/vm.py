@@ -14,7 +14,7 @@ from typing import Any
 from ruamel.yaml import YAML
 
 from images import node
-from images.node.debian import bootstrap
+from images.node.debian import RECIPE, bootstrap
 from images.store import Builder, BuildError, Say, keep, recipe_digest, recipe_files
 from spec.folders import cache
 
@@ -22,8 +22,9 @@ _RECIPE = Path(__file__).parent / "vm_recipe"
 
 
 def digest() -> str:
-    """The name of what this checkout's recipes make: the node image's digest and this recipe's."""
-    return f"{node.digest()}-{recipe_digest(recipe_files(_RECIPE), relative_to=_RECIPE)}"
+    """The name of what this checkout's recipes make: the node image's digest, and that of both recipes together."""
+    both = recipe_digest(recipe_files(RECIPE, _RECIPE), relative_to=_RECIPE.parent)
+    return f"{node.digest()}-{both}"
 
 
 def folder(of: str | None = None) -> Path:

@@ -51,6 +51,7 @@ def gate(
         wanted,
         datetime.now(UTC),
         fabric=run.fabric if run else None,
+        images=cluster.deployment.images,
         lasting=duration(lasting),
     )
     if as_json:

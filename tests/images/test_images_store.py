@@ -1,5 +1,6 @@
 """What is built is there whole or not at all, and once."""
 
+import re
 import subprocess
 import sys
 import textwrap
@@ -84,6 +85,7 @@ def test_a_recipe_is_another_when_a_name_a_byte_or_a_run_bit_is(tmp_path):
     other = file.rename(tmp_path / "finish")
     seen.add(recipe_digest([other], relative_to=tmp_path))
     assert len(seen) == 4
+    assert all(re.fullmatch(r"[0-9a-f]{64}", each) for each in seen), "whole: certificates carry it as SHA-256"
 
 
 def test_names_and_contents_cannot_be_shifted_into_one_another(tmp_path):

@@ -27,6 +27,7 @@ def decide(now: datetime = NOW, wanted: CertificateClass = LAB, **changed: Any) 
         "envelopes": HELD,
         "trusted": [SIGNER.public_key],
         "fabric": fabric(),
+        "images": {},
         "identities": IDENTITIES,
     }
     return gate(wanted=wanted, now=now, **(told | changed))
@@ -55,6 +56,7 @@ def test_go_needs_every_compute_node_and_no_other() -> None:
         ({"lasting": LIFETIME}, Obstacle.INVALID, Exit.INVALID, "before the run ends"),
         ({"identities": {}}, Obstacle.ERROR, Exit.ERROR, "could not be identified"),
         ({"identities": IDENTITIES | {"gpu-1": "0" * 64}}, Obstacle.INVALID, Exit.INVALID, "other hardware"),
+        ({"images": {"gpu-1": "e" * 64}}, Obstacle.INVALID, Exit.INVALID, "deployed from eeeeeeeeeeee…"),
         ({"refused": {"gpu-1": "gpu.count: fail"}}, Obstacle.FAILED, Exit.FAIL, "gpu.count: fail"),
         ({"fabric": None}, Obstacle.MISSING, Exit.INCOMPLETE, "was not tested"),
         ({"fabric": fabric(nodes=("gpu-0",))}, Obstacle.MISSING, Exit.INCOMPLETE, "took no part: gpu-1"),
