@@ -12,8 +12,9 @@ from stacks.lab import lab
 
 
 def test_hosts_are_reached_by_name_through_the_stacks_ssh_config(
-    state_home: Path, plan: ClusterPlan, tmp_path: Path
+    state_home: Path, plan: ClusterPlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("images.vendor.key", lambda of: f"the key of {of}")  # whether or not it is built here
     deployed = lab.deployment("test", tmp_path / "x.yaml", plan, {})
     found = hosts(plan, deployed)["all"]
     assert found["hosts"].keys() == {node.name for node in plan.nodes}
