@@ -9,6 +9,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from subprocess import PIPE, STDOUT, Popen
+from typing import Any
+
+from spec.document import read
 
 Say = Callable[[str], None]
 """Tells a person one line of progress."""
@@ -32,6 +35,20 @@ def recipe_digest(files: Iterable[Path], *, relative_to: Path) -> str:
 def recipe_files(*folders: Path) -> list[Path]:
     """Every file below some folders, without what Python leaves there."""
     return [path for each in folders for path in each.rglob("*") if path.is_file() and path.suffix != ".pyc"]
+
+
+def read_recipe(path: Path) -> dict[str, Any]:
+    """What a recipe's YAML file says. Raises BuildError with every fault in it."""
+    document = read(path)
+    if document.faults:
+        raise BuildError(
+            "\n".join(
+                f"{each.field + ': ' if each.field else ''}{each.what} · {path}:{each.line} · {each.advice}"
+                for each in document.faults
+            )
+        )
+    found: dict[str, Any] = document.data
+    return found
 
 
 def keep(target: Path, make: Callable[[Path, "Builder"], None], say: Say) -> Path:

@@ -9,13 +9,10 @@ kernel's command line.
 import os
 import shutil
 from pathlib import Path
-from typing import Any
-
-from ruamel.yaml import YAML
 
 from images import node
 from images.node.debian import RECIPE, bootstrap
-from images.store import Builder, BuildError, Say, keep, recipe_digest, recipe_files
+from images.store import Builder, BuildError, Say, keep, read_recipe, recipe_digest, recipe_files
 from spec.folders import cache
 
 _RECIPE = Path(__file__).parent / "vm_recipe"
@@ -63,7 +60,7 @@ def disk(say: Say) -> Path:
 
 
 def _make(into: Path, builder: Builder, say: Say) -> None:
-    recipe: dict[str, Any] = YAML(typ="safe").load(_RECIPE / "packages.yaml")
+    recipe = read_recipe(_RECIPE / "packages.yaml")
     filesystem, raw = into / "rootfs", into / "disk.raw"
     hook = f"--essential-hook={_RECIPE / 'prepare'}"
     bootstrap(filesystem, builder, say, also=recipe["packages"], options=[hook])

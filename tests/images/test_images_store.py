@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from images.store import Builder, BuildError, keep, recipe_digest
+from images.store import Builder, BuildError, keep, read_recipe, recipe_digest
 
 
 def say_nothing(line: str) -> None:
@@ -93,3 +93,15 @@ def test_names_and_contents_cannot_be_shifted_into_one_another(tmp_path):
     one = recipe_digest([tmp_path / "a"], relative_to=tmp_path)
     (tmp_path / "ab").write_text("c")
     assert recipe_digest([tmp_path / "ab"], relative_to=tmp_path) != one
+
+
+def test_a_recipe_that_cannot_be_read_names_every_fault_with_its_line(tmp_path):
+    path = tmp_path / "packages.yaml"
+    path.write_text("suite: bookworm\nsuite: trixie\ngroups: []\ngroups: []\n")
+    with pytest.raises(BuildError) as broken:
+        read_recipe(path)
+    first, second = str(broken.value).splitlines()
+    assert first.startswith(f"suite: given twice, first at line 1 · {path}:2 · ")
+    assert second.startswith(f"groups: given twice, first at line 3 · {path}:4 · ")
+    with pytest.raises(BuildError, match="no such file"):
+        read_recipe(tmp_path / "nothing.yaml")
