@@ -13,7 +13,9 @@ from muster.commands.gate import duration
 from muster.commands.nodes import exit_of
 from muster.console import Problem
 from muster.standing import Standing
+from policies import design
 from policies.exits import Exit
+from policies.pins import load_pins
 from policies.verdict import State
 
 Muster = Callable[..., tuple[Exit, str, str]]
@@ -43,6 +45,35 @@ def test_a_spec_with_five_errors_prints_five_with_their_lines_and_exits_2(muster
     told = {int(line.removeprefix(f"{path}:").split(":")[0]) for line in lines}
     assert wrong <= told
     assert "errors, nothing was changed" in err
+
+
+def broken_pins(monkeypatch: pytest.MonkeyPatch) -> None:
+    pins = load_pins("lab")
+    components = {**pins.components, "fabric_manager": "580.82.07"}
+    monkeypatch.setattr(design, "load_pins", lambda _: pins.model_copy(update={"components": components}))
+
+
+@pytest.mark.parametrize("what", ["proof", "pins"])
+def test_a_design_that_does_not_hold_is_a_wrong_configuration_and_exits_2(
+    muster: Muster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    path = tmp_path / "lab.yaml"
+    text = (ROOT / "clusters/lab.yaml").read_text()
+    path.write_text(text.replace("monitors: 3", "monitors: 2") if what == "proof" else text)
+    if what == "pins":
+        broken_pins(monkeypatch)
+    named = "filesystem.monitors: 2" if what == "proof" else "pins: fabric_manager 580.82.07"
+    code, out, _ = muster("plan", str(path))
+    assert code is Exit.USAGE
+    assert f"{path}:" in out
+    assert named in out
+    code, out, _ = muster("plan", str(path), "--json")
+    assert code is Exit.USAGE
+    assert [proof for proof in json.loads(out)["proofs"] if not proof["holds"] and not proof["exception"]]
+    code, out, err = muster("up", "lab", "--spec", str(path))
+    assert code is Exit.USAGE
+    assert out == ""
+    assert "nothing was built" in err
 
 
 @pytest.mark.parametrize("argv", [("plan", "/nowhere.yaml"), ("plan",), ("plan", "x", "y"), ("gate",), ("nonsense",)])

@@ -1,6 +1,7 @@
 """The Pulumi program against mocks: what it declares, in which order, and what it refuses."""
 
 import asyncio
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,23 @@ import pytest
 from pulumi.runtime import mocks, settings
 from pulumi.runtime.stack import wait_for_rpcs
 
+from policies import design
+from policies.pins import load_pins
 from spec.deployment import CertificateClass, Deployment
 from spec.load import load
 from spec.plan import ClusterPlan
 from stacks.program import program
 
 ROOT = Path(__file__).parents[2]
+WAIVER = """\
+pins: lab
+waivers:
+  - id: colour
+    control: gpu.colour
+    reason: a reason of some length
+    approved_by: A. Person
+    expires: 2026-12-24T12:00:00Z
+"""
 
 
 class Recorded(mocks.Mocks):
@@ -163,6 +175,44 @@ def test_a_design_whose_proofs_fail_is_refused_with_each_of_them(recorded: Recor
     other = tmp_path / "other.yaml"
     other.write_text((ROOT / "clusters/lab.yaml").read_text().replace("monitors: 3", "monitors: 2"))
     with pytest.raises(pulumi.RunError, match="the design does not hold"):
+        declare(other)
+    assert recorded.resources == {}
+
+
+@pytest.mark.parametrize(
+    ("pinned", "told"),
+    [
+        ({"driver": "570.172.08", "fabric_manager": "570.172.08"}, r"pins\.cuda\.13\.driver: .*driver 570\.172\.08"),
+        ({"fabric_manager": "580.82.07"}, r"pins\.fabric_manager\.driver: .*580\.82\.07"),
+        ({"cuda": ""}, r"cuda is not pinned"),
+    ],
+    ids=["too old", "not the same", "unknown"],
+)
+def test_pins_that_do_not_work_together_are_refused_before_anything_is_declared(
+    recorded: Recorded, monkeypatch: pytest.MonkeyPatch, pinned: dict[str, str], told: str
+) -> None:
+    shipped = load_pins("lab")
+    components = {name: each for name, each in {**shipped.components, **pinned}.items() if each != ""}
+    monkeypatch.setattr(design, "load_pins", lambda _: shipped.model_copy(update={"components": components}))
+    with pytest.raises(pulumi.RunError, match=r"the design does not hold") as refused:
+        declare()
+    assert re.search(told, str(refused.value))
+    assert recorded.resources == {}
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (("pins: lab", "pins: nothing"), "no pin set 'nothing'"),
+        (("pins: lab", WAIVER), "no control 'gpu.colour'"),
+    ],
+)
+def test_pins_and_waivers_that_do_not_exist_are_refused_before_anything_is_declared(
+    recorded: Recorded, tmp_path: Path, change: tuple[str, str], told: str
+) -> None:
+    other = tmp_path / "other.yaml"
+    other.write_text((ROOT / "clusters/lab.yaml").read_text().replace(*change, 1))
+    with pytest.raises(pulumi.RunError, match=told):
         declare(other)
     assert recorded.resources == {}
 
