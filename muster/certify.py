@@ -13,7 +13,7 @@ from policies.drift import Baseline
 from policies.evidence import Award, Run, run_id, site, summarise, write
 from policies.fabric import FabricResult, FaultKind
 from policies.gate import GateDecision, gate
-from policies.identity import IdentityError, identify
+from policies.identity import identify, identities
 from policies.judge import ClusterVerdicts, judge_cluster
 from policies.measurement import Examination
 from policies.verdict import State, Verdict
@@ -155,14 +155,3 @@ def decide(cluster: Standing, seen: Observed, fabric: FabricResult | None, award
         identities=identities(seen.examinations),
         refused={name: "; ".join(each.refused) for name, each in awards.items() if each.refused},
     )
-
-
-def identities(examinations: Mapping[str, Examination]) -> dict[str, str]:
-    """The digest of each node's hardware identity; those that cannot be identified are missing."""
-    found = {}
-    for name, examination in examinations.items():
-        try:
-            found[name] = identify(examination).digest
-        except IdentityError:
-            continue
-    return found
