@@ -12,8 +12,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from ruamel.yaml import YAML
+import yaml
 
+from spec.document import read
 from spec.load import load
 from spec.plan import derive
 from stacks import lifecycle
@@ -45,6 +46,7 @@ PROGRAM = """\
 import pathlib
 import pulumi
 from images import node, vendor
+from spec.document import read
 from spec.load import load
 from spec.plan import derive
 from stacks.lab import lab, model
@@ -69,14 +71,14 @@ plugins:
 
 def wide(machines: int, into: Path) -> Path:
     """The lab's spec with so many machines, on networks that have room for them."""
-    text = YAML(typ="safe").load(ROOT / "clusters/lab.yaml")
+    text = read(ROOT / "clusters/lab.yaml").data
     groups = {each["name"]: each for each in text["nodes"]}
     groups["gpu"]["count"] = machines - sum(each["count"] for name, each in groups.items() if name != "gpu")
     cidrs = {"fabric": "10.80.0.0/15", "storage": "10.82.0.0/16", "management": "10.83.0.0/16"}
     for plane, cidr in cidrs.items():
         text["networks"][plane]["cidr"] = cidr
     path = into / "wide.yaml"
-    YAML().dump(text, path)
+    path.write_text(yaml.safe_dump(text, sort_keys=False))
     return path
 
 

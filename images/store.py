@@ -9,6 +9,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from subprocess import PIPE, STDOUT, Popen
+from typing import Any
+
+from spec.document import read
 
 Say = Callable[[str], None]
 """Tells a person one line of progress."""
@@ -19,19 +22,33 @@ class BuildError(RuntimeError):
 
 
 def recipe_digest(files: Iterable[Path], *, relative_to: Path) -> str:
-    """SHA-256 of the names, run bits and contents of files, hexadecimal, 16 characters: 64 bits name a cache entry."""
+    """SHA-256 of the names, run bits and contents of files, hexadecimal: whole, because certificates name it."""
     found = hashlib.sha256()
     for path in sorted(files):
         content = path.read_bytes()
         run = bool(path.stat().st_mode & 0o100)
         found.update(f"{path.relative_to(relative_to)}\0{run:d}\0{len(content)}\0".encode())
         found.update(content)
-    return found.hexdigest()[:16]
+    return found.hexdigest()
 
 
 def recipe_files(*folders: Path) -> list[Path]:
     """Every file below some folders, without what Python leaves there."""
     return [path for each in folders for path in each.rglob("*") if path.is_file() and path.suffix != ".pyc"]
+
+
+def read_recipe(path: Path) -> dict[str, Any]:
+    """What a recipe's YAML file says. Raises BuildError with every fault in it."""
+    document = read(path)
+    if document.faults:
+        raise BuildError(
+            "\n".join(
+                f"{each.field + ': ' if each.field else ''}{each.what} · {path}:{each.line} · {each.advice}"
+                for each in document.faults
+            )
+        )
+    found: dict[str, Any] = document.data
+    return found
 
 
 def keep(target: Path, make: Callable[[Path, "Builder"], None], say: Say) -> Path:

@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from securesystemslib.signer import Signer
+
 from muster.standing import Standing
 from policies import issue
 from policies.certificate import verify
@@ -11,7 +13,7 @@ from policies.drift import Baseline
 from policies.evidence import Award, Run, run_id, site, summarise, write
 from policies.fabric import FabricResult, FaultKind
 from policies.gate import GateDecision, gate
-from policies.identity import IdentityError, identify
+from policies.identity import identify, identities
 from policies.judge import ClusterVerdicts, judge_cluster
 from policies.measurement import Examination
 from policies.verdict import State, Verdict
@@ -62,6 +64,7 @@ async def certify(cluster: Standing, nodes: Sequence[Node], say: Say) -> Run:
     A refused node's older certificate is taken away where something failed; where it merely could not be told, it
     stays and keeps its date.
     """
+    signer = cluster.signer()  # once, and first: a key that cannot sign is told before minutes of examination
     seen = await observe(cluster, say)
     compute = [node for node in cluster.plan.with_role(Role.COMPUTE) if reached(seen.examinations.get(node.name))]
     fabric = None
@@ -69,7 +72,7 @@ async def certify(cluster: Standing, nodes: Sequence[Node], say: Say) -> Run:
         fabric = await examine_fabric(
             cluster.transport(), cluster.plan, cluster.deployment, seen.examinations, compute, say
         )
-    awards = {node.name: award(cluster, node, seen, fabric) for node in nodes}
+    awards = {node.name: award(cluster, signer, node, seen, fabric) for node in nodes}
     for name, given in awards.items():
         keep(cluster, name, given, seen, proven_bad(name, seen.judged.verdicts.get(name, ()), fabric))
     return Run(
@@ -94,9 +97,8 @@ def reached(examination: Examination | None) -> bool:
     return examination is not None and examination.unreachable is None
 
 
-def award(cluster: Standing, node: Node, seen: Observed, fabric: FabricResult | None) -> Award:
+def award(cluster: Standing, signer: Signer, node: Node, seen: Observed, fabric: FabricResult | None) -> Award:
     """A node's certificate, or why it has none."""
-    signer = cluster.signer()
     candidate = issue.Candidate(
         plan=cluster.plan,
         deployment=cluster.deployment,
@@ -104,7 +106,7 @@ def award(cluster: Standing, node: Node, seen: Observed, fabric: FabricResult | 
         examination=seen.examinations[node.name],
         verdicts=seen.judged.verdicts[node.name],
         controls=frozenset(control.id for control in cluster.catalogue),
-        digests=cluster.digests,
+        digests=cluster.digests_of(node.name),
         fabric=fabric,
     )
     now = datetime.now(UTC)
@@ -149,17 +151,7 @@ def decide(cluster: Standing, seen: Observed, fabric: FabricResult | None, award
         cluster.deployment.certificate_class,
         datetime.now(UTC),
         fabric=fabric,
+        images=cluster.deployment.images,
         identities=identities(seen.examinations),
         refused={name: "; ".join(each.refused) for name, each in awards.items() if each.refused},
     )
-
-
-def identities(examinations: Mapping[str, Examination]) -> dict[str, str]:
-    """The digest of each node's hardware identity; those that cannot be identified are missing."""
-    found = {}
-    for name, examination in examinations.items():
-        try:
-            found[name] = identify(examination).digest
-        except IdentityError:
-            continue
-    return found

@@ -47,6 +47,10 @@ class Standing:
             spec=self.plan.digest, pins=self.pins.digest, suite=suite.digest(), catalogue=self.catalogue.digest
         )
 
+    def digests_of(self, name: str) -> Digests:
+        """By what a node is judged, and the image that it was made from where there is one."""
+        return self.digests.model_copy(update={"image": self.deployment.images.get(name)})
+
     @property
     def certificates(self) -> Path:
         """The folder of its nodes' certificates."""

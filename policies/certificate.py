@@ -69,7 +69,7 @@ class Digests(_Said):
     suite: Digest
     catalogue: Digest
     image: Digest | None = None
-    """Of the image that the node was made from; none where Muster did not make it."""
+    """Of the recipe of the image that the node was made from; none where Muster did not make it."""
 
 
 class Terms(_Said):
@@ -160,6 +160,10 @@ class SpecChanged(CertificateError):
     """It was issued for another spec."""
 
 
+class ImageChanged(CertificateError):
+    """It was issued to a node that was made from another image."""
+
+
 class WrongClass(CertificateError):
     """It is worth less than what is asked for."""
 
@@ -187,12 +191,14 @@ def verify(
     identity: str | None = None,
     cluster: str | None = None,
     spec: str | None = None,
+    image: str | None = None,
     wanted: CertificateClass | None = None,
 ) -> Certificate:
     """What a certificate says, if it holds at `now` for what is asked. Pure: no network, no file, no clock of its own.
 
     Args: `data`, an envelope; `trusted`, public keys, of which one must have signed; then what must agree, each where
-    given: the node's name, its identity's digest as it is now, the cluster's name, the spec's digest, the least class.
+    given: the node's name, its identity's digest as it is now, the cluster's name, the digests of the spec and of the
+    image that the deployment names for the node, the least class.
     Raises: a subclass of CertificateError.
     """
     try:
@@ -218,6 +224,11 @@ def verify(
         raise SpecChanged(
             f"issued for spec {found.digests.spec[:12]}…, the cluster's is {spec[:12]}…"
             f" · converge and certify {found.node} again"
+        )
+    if image is not None and found.digests.image != image:
+        named = f"image {found.digests.image[:12]}…" if found.digests.image else "no image"
+        raise ImageChanged(
+            f"issued for {named}, {found.node} is deployed from {image[:12]}… · converge and certify {found.node} again"
         )
     if wanted is not None and not satisfies(found.certificate_class, wanted):
         raise WrongClass(

@@ -10,6 +10,7 @@ from securesystemslib.signer import Key
 from policies.certificate import Certificate, CertificateError, verify
 from policies.exits import Exit
 from policies.fabric import FabricResult
+from policies.identity import IdentityError
 from policies.verdict import State
 from spec.deployment import CertificateClass
 from spec.plan import ClusterPlan
@@ -63,6 +64,8 @@ class GateDecision(BaseModel):
     """Nodes that training would use."""
     ready: tuple[GateNode, ...]
     reasons: tuple[GateReason, ...]
+    identified: bool = False
+    """Whether each node's hardware was looked at and compared with what was certified; else nothing was asked."""
 
     @property
     def go(self) -> bool:
@@ -93,7 +96,8 @@ def gate(
     now: datetime,
     *,
     fabric: FabricResult | None,
-    identities: Mapping[str, str] | None = None,
+    images: Mapping[str, str],
+    identities: Mapping[str, str | IdentityError] | None = None,
     lasting: timedelta = timedelta(0),
     refused: Mapping[str, str] | None = None,
 ) -> GateDecision:
@@ -102,7 +106,9 @@ def gate(
     Args:
         envelopes: each node's certificate as issued, by node name. Those of other nodes do not matter.
         fabric: the last result over the nodes; a cluster whose fabric was not tested together is no-go.
-        identities: where given, each node's identity digest as it is now; a node that is not in it is no-go.
+        images: the image that each node was made from, as the deployment names it.
+        identities: where given, each node's identity digest as it is now, or why it is not known; a node whose
+            identity is not known is no-go.
         lasting: how long the planned run takes; a certificate must outlast it.
         refused: why nodes were refused when last examined: says more than that a certificate is missing.
     """
@@ -110,7 +116,7 @@ def gate(
     names = [node.name for node in plan.with_role(Role.COMPUTE)]
     ready, reasons = [], [] if names else [_no_nodes(plan)]
     for name in names:
-        held = _node(plan, name, envelopes, trusted, wanted, now, until, identities, refused or {})
+        held = _node(plan, name, envelopes, trusted, wanted, now, until, images, identities, refused or {})
         if isinstance(held, GateReason):
             reasons.append(held)
         else:
@@ -133,6 +139,7 @@ def gate(
         expected=len(names),
         ready=tuple(ready),
         reasons=tuple(reasons),
+        identified=identities is not None,
     )
 
 
@@ -150,7 +157,8 @@ def _node(
     wanted: CertificateClass,
     now: datetime,
     until: datetime,
-    identities: Mapping[str, str] | None,
+    images: Mapping[str, str],
+    identities: Mapping[str, str | IdentityError] | None,
     refused: Mapping[str, str],
 ) -> Certificate | GateReason:
     if name in refused:
@@ -159,13 +167,24 @@ def _node(
     if data is None:
         message = f"holds no certificate · muster certify {name}"
         return GateReason(subject=name, obstacle=Obstacle.MISSING, message=message)
-    if identities is not None and name not in identities:
-        message = "its hardware could not be identified now · examine it again"
-        return GateReason(subject=name, obstacle=Obstacle.ERROR, message=message)
-    identity = identities[name] if identities is not None else None
+    identity = None
+    if identities is not None:
+        told = identities.get(name)
+        if not isinstance(told, str):
+            message = f"its hardware could not be identified now: {told or 'it was not looked at'} · mend it, ask again"
+            return GateReason(subject=name, obstacle=Obstacle.ERROR, message=message)
+        identity = told
     try:
         held = verify(
-            data, trusted, now, node=name, identity=identity, cluster=plan.name, spec=plan.digest, wanted=wanted
+            data,
+            trusted,
+            now,
+            node=name,
+            identity=identity,
+            cluster=plan.name,
+            spec=plan.digest,
+            image=images.get(name),
+            wanted=wanted,
         )
     except CertificateError as invalid:
         return GateReason(subject=name, obstacle=Obstacle.INVALID, message=str(invalid))

@@ -7,7 +7,7 @@ them anew at any boot. The node's name is the certificate's subject, not its ide
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
@@ -89,6 +89,23 @@ def identify(examination: Examination) -> Identity:
         hcas=_devices(told, "hcas", _guid),
         macs=macs,
     )
+
+
+def identities(examinations: Mapping[str, Examination]) -> dict[str, str | IdentityError]:
+    """The digest of the identity that each node has now, or why it is not known. Pure.
+
+    An examination that broke off tells none: half an answer is not taken for the node's word.
+    """
+    found: dict[str, str | IdentityError] = {}
+    for name, examination in examinations.items():
+        if not examination.complete:
+            found[name] = IdentityError(examination.unreachable or examination.fault or "its examination broke off")
+            continue
+        try:
+            found[name] = identify(examination).digest
+        except IdentityError as unknown:
+            found[name] = unknown
+    return found
 
 
 def _text(told: dict[str, JsonValue], part: str) -> str:

@@ -122,6 +122,8 @@ def _deployment(candidate: Candidate) -> list[str]:
         found.append("the spec was edited since it was deployed; run pulumi up first")
     if candidate.digests.spec != plan.digest:
         found.append("it was judged by another spec")
+    if candidate.digests.image != deployment.images.get(candidate.node):
+        found.append("its certificate would name another image than the deployment")
     return found
 
 

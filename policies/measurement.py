@@ -68,6 +68,13 @@ class Examination(BaseModel):
         found = [each for each in self.measurements if each.measure == name]
         return found[0] if len(found) == 1 else None
 
+    def devices(self, name: str) -> dict[str, JsonValue] | None:
+        """What was measured of each device, by its name; none where that is not known or was not told by device."""
+        found = self.measured(name)
+        if found is None or found.outcome is not Outcome.MEASURED or not isinstance(found.value, dict):
+            return None
+        return found.value
+
     def fresh(self, now: datetime, seconds: float) -> bool:
         """Whether the run ended at most so long ago, and not in the future."""
         return self.finished is not None and 0 <= (now - self.finished).total_seconds() <= seconds

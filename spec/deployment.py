@@ -5,11 +5,14 @@ Everything downstream (examination, pool, drift) works from this and the plan; n
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from spec.schema import Substrate
+
+ImageDigest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+"""SHA-256 of an image's recipe, hexadecimal."""
 
 
 class CertificateClass(StrEnum):
@@ -41,5 +44,7 @@ class Deployment(BaseModel):
     """The stack's folder for keys and sockets, mode 0700."""
     ssh_config: Path
     nodes: tuple[str, ...]
+    images: dict[str, ImageDigest] = {}
+    """The image that each node was made from, by node. A node that Muster did not make is not in it."""
     simulated: tuple[str, ...] = ()
     """What is not real, in words for people: `GPUs are simulated`, `rails carry TCP`."""

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pulumi
 
+from policies import design
+from policies.reading import PolicyError
 from spec.deployment import Deployment
 from spec.load import load
 from spec.plan import ClusterPlan, derive
@@ -33,9 +35,10 @@ def program() -> None:
     path = spec_path(stack, pulumi.Config("muster").get("spec"))
     try:
         plan = derive(load(path))
-    except ValueError as wrong:
+        proofs = (*prove(plan), *design.proofs(plan))
+    except (ValueError, PolicyError) as wrong:
         raise pulumi.RunError(f"{wrong}\nnothing was changed") from None
-    refused = [proof for proof in prove(plan) if not proof.accepted]
+    refused = [proof for proof in proofs if not proof.accepted]
     if refused:
         told = "".join(f"\n  {proof.id}: {proof.message}\n    {proof.advice}" for proof in refused)
         raise pulumi.RunError(f"the design does not hold · {path}{told}")
@@ -66,7 +69,7 @@ def lab_cluster(stack: str, path: Path, plan: ClusterPlan) -> pulumi.Output[dict
         each.name: Machine(each.name, model.machine(stack, each, digests[each.machine], vendor.digest()), standing)
         for each in plan.nodes
     }
-    deployment = lab.deployment(stack, path, plan)
+    deployment = lab.deployment(stack, path, plan, digests)
     boots = {name: machine.boot for name, machine in machines.items()}
     playbook = (ROOT / (pulumi.Config("muster").get("playbook") or "roles/site.yml")).resolve()
     converged = Converge("converge", deployment, playbook, inputs_digest(plan, playbook.parent), boots)

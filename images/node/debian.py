@@ -3,12 +3,9 @@
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
-
-from ruamel.yaml import YAML
 
 from images.node.mirror import mirror
-from images.store import Builder, Say
+from images.store import Builder, Say, read_recipe
 from spec.folders import cache
 
 RECIPE = Path(__file__).parent / "recipe"
@@ -21,7 +18,7 @@ def bootstrap(
 
     Args: `also` are packages beyond the recipe's, `options` go to mmdebstrap (hooks, as `--essential-hook=PROGRAM`).
     """
-    recipe: dict[str, Any] = YAML(typ="safe").load(RECIPE / "packages.yaml")
+    recipe = read_recipe(RECIPE / "packages.yaml")
     wanted = [*(package for group in recipe["groups"] for package in group["packages"]), *also]
     newest = str(recipe["newest_file"])
     source = mirror(recipe["suite"])

@@ -9,21 +9,19 @@ kernel's command line.
 import os
 import shutil
 from pathlib import Path
-from typing import Any
-
-from ruamel.yaml import YAML
 
 from images import node
-from images.node.debian import bootstrap
-from images.store import Builder, BuildError, Say, keep, recipe_digest, recipe_files
+from images.node.debian import RECIPE, bootstrap
+from images.store import Builder, BuildError, Say, keep, read_recipe, recipe_digest, recipe_files
 from spec.folders import cache
 
 _RECIPE = Path(__file__).parent / "vm_recipe"
 
 
 def digest() -> str:
-    """The name of what this checkout's recipes make: the node image's digest and this recipe's."""
-    return f"{node.digest()}-{recipe_digest(recipe_files(_RECIPE), relative_to=_RECIPE)}"
+    """The name of what this checkout's recipes make: the node image's digest, and that of both recipes together."""
+    both = recipe_digest(recipe_files(RECIPE, _RECIPE), relative_to=_RECIPE.parent)
+    return f"{node.digest()}-{both}"
 
 
 def folder(of: str | None = None) -> Path:
@@ -62,7 +60,7 @@ def disk(say: Say) -> Path:
 
 
 def _make(into: Path, builder: Builder, say: Say) -> None:
-    recipe: dict[str, Any] = YAML(typ="safe").load(_RECIPE / "packages.yaml")
+    recipe = read_recipe(_RECIPE / "packages.yaml")
     filesystem, raw = into / "rootfs", into / "disk.raw"
     hook = f"--essential-hook={_RECIPE / 'prepare'}"
     bootstrap(filesystem, builder, say, also=recipe["packages"], options=[hook])

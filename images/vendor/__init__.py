@@ -9,9 +9,7 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from ruamel.yaml import YAML
-
-from images.store import Builder, Say, keep, recipe_digest, recipe_files
+from images.store import Builder, Say, keep, read_recipe, recipe_digest, recipe_files
 from images.vendor.deb import Carried, Package, make, packages
 from images.vendor.nvml import SONAME, compile_library, header
 from images.vendor.repository import KEY, index, sign
@@ -41,8 +39,7 @@ def key(of: str) -> str:
 
 def recipe() -> list[Package]:
     """Every package of the repository."""
-    yaml = YAML(typ="safe")
-    return packages(yaml.load(_FOLDER / "packages.yaml"), yaml.load(_FOLDER / "versions.yaml"))
+    return packages(read_recipe(_FOLDER / "packages.yaml"), read_recipe(_FOLDER / "versions.yaml"))
 
 
 def build(say: Say) -> Path:

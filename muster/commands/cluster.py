@@ -48,7 +48,7 @@ def up(
             "; ".join(f"{proof.id}: {proof.message}" for proof in broken),
             where=str(path),
             advice=f"muster plan {path} shows every proof; nothing was built",
-            exit=Exit.FAIL,
+            exit=Exit.USAGE,
         )
     if made.spec.substrate is Substrate.LAB:
         for line in lacking():

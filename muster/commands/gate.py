@@ -1,5 +1,6 @@
 """Commands for whoever signs a cluster off: gate, report."""
 
+import asyncio
 import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -9,7 +10,8 @@ import typer
 from rich.text import Text
 
 from muster.commands.nodes import Json, Stack
-from muster.console import Problem, document, result
+from muster.console import Problem, document, result, say
+from muster.look import look
 from muster.standing import DEFAULT_STACK, standing
 from policies import evidence
 from policies.evidence import EvidenceError, Run
@@ -39,11 +41,19 @@ def gate(
     wanted: Annotated[CertificateClass, typer.Option("--class", help="What the certificates must be worth.")],
     stack: Stack = DEFAULT_STACK,
     lasting: Annotated[str, typer.Option("--for", help="How long the run will take, as in 90m, 36h, 7d.")] = "0m",
+    offline: Annotated[
+        bool, typer.Option("--offline", help="Ask no node: a certificate on other hardware is not found.")
+    ] = False,
     as_json: Json = False,
 ) -> int:
-    """Say go or no: whether every node that training would use holds a certificate that is good enough."""
+    """Say go or no: whether every node that training would use holds a certificate that is good enough.
+
+    It asks each of these nodes which hardware it is, and says no where one does not answer.
+    """
     cluster = standing(stack)
+    run_time = duration(lasting)
     run = latest(cluster.reports)
+    now_there = None if offline else asyncio.run(look(cluster, say))
     decision = decide(
         cluster.plan,
         cluster.envelopes(),
@@ -51,7 +61,9 @@ def gate(
         wanted,
         datetime.now(UTC),
         fabric=run.fabric if run else None,
-        lasting=duration(lasting),
+        images=cluster.deployment.images,
+        identities=now_there,
+        lasting=run_time,
     )
     if as_json:
         document({**decision.model_dump(mode="json"), "go": decision.go})
@@ -62,6 +74,7 @@ def gate(
     for reason in decision.reasons:
         result(Text.assemble(("✗ ", "bold red"), f"{reason.subject}: {reason.message}"))
     ready = f"{len(decision.ready)} of {decision.expected} nodes ready for class {wanted.value}"
+    ready += "" if decision.identified else ", their hardware not looked at"
     result(Text.assemble(("GO", "bold green") if decision.go else ("NO GO", "bold red"), f"  {ready}"))
     return decision.exit_code
 

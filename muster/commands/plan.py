@@ -7,12 +7,9 @@ import typer
 from rich.text import Text
 
 from muster.console import Problem, document, err, out, result, table
-from policies import compatibility
-from policies.catalogue import load_catalogue
+from policies import design
 from policies.exits import Exit
-from policies.pins import load_pins
 from policies.reading import PolicyError
-from policies.waivers import waivers_of
 from spec.draw import draw
 from spec.load import SpecErrors, locate
 from spec.plan import ClusterPlan, inventory
@@ -35,11 +32,9 @@ def read(path: Path) -> tuple[ClusterPlan, tuple[Proof, ...]]:
         count = len(errors.errors)
         raise Problem(f"{count} error{'s' if count != 1 else ''}, nothing was changed", exit=Exit.USAGE) from None
     try:
-        pins = load_pins(found.plan.spec.pins)
-        waivers_of(found.plan, load_catalogue())
+        return found.plan, (*found.proofs, *design.proofs(found.plan))
     except PolicyError as error:
         raise Problem(str(error), where=str(path), exit=Exit.USAGE) from None
-    return found.plan, (*found.proofs, *compatibility.proofs(pins))
 
 
 def plan(
@@ -61,7 +56,7 @@ def plan(
         _print(spec, made, proofs)
         if svg:
             result(f"topology drawn in {svg}")
-    return Exit.PASS if all(each.accepted for each in proofs) else Exit.FAIL
+    return Exit.PASS if all(each.accepted for each in proofs) else Exit.USAGE
 
 
 def _print(path: Path, made: ClusterPlan, proofs: tuple[Proof, ...]) -> None:

@@ -56,8 +56,9 @@ class Pool(Declared):
 
     scheduler: Scheduler = Scheduler.SLURM
     queue: Name = "train"
-    srun_ports: PortRange = PortRange("60001-61000")
-    """TCP ports on which Slurm's srun and salloc listen for their job's nodes: none of the jobs' own."""
+    srun_ports: PortRange = PortRange("61001-62000")
+    """TCP ports on which Slurm's srun and salloc listen for their job's nodes: none of the jobs' own, nor of those that
+    the kernel gives to outgoing connections."""
 
 
 class CertificatePolicy(Declared):

@@ -5,6 +5,7 @@ For work on roles and the node suite: the same functions as the provider calls, 
 
 import argparse
 import asyncio
+import re
 import sys
 from pathlib import Path
 
@@ -22,7 +23,9 @@ def main() -> int:
     parser.add_argument("stack")
     parser.add_argument("--spec", type=Path, help="by default clusters/STACK.yaml")
     parser.add_argument(
-        "--image", help="digest of a node image in the cache, for containers; by default the recipes', built if missing"
+        "--image",
+        type=_digest,
+        help="digest of a node image in the cache, for containers; by default the recipes', built if missing",
     )
     parser.add_argument("--without-vendor", action="store_true", help="no vendor package repository: no GPUs")
     parser.add_argument("--only", nargs="+", metavar="NODE", help="only these machines")
@@ -39,6 +42,12 @@ def main() -> int:
             _say(str(each))
         code = 3
     return code
+
+
+def _digest(text: str) -> str:
+    if not re.fullmatch(r"[0-9a-f]{64}", text):
+        raise argparse.ArgumentTypeError("a digest has 64 hexadecimal digits: the name of the image's folder")
+    return text
 
 
 async def _up(wanted: argparse.Namespace, spec: Path) -> None:

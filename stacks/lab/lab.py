@@ -46,7 +46,7 @@ async def up(
     async with asyncio.TaskGroup() as group:
         for each in made:
             group.create_task(_machine(each, say))
-    found = deployment(stack, spec, plan)
+    found = deployment(stack, spec, plan, images)
     access.write(found.state / "deployment.json", found.model_dump_json(indent=2) + "\n")
     say(f"ssh -F {found.ssh_config} {plan.nodes[0].name}")
     return found
@@ -129,8 +129,11 @@ async def vendor_repository(say: Say) -> str:
     return (await asyncio.to_thread(vendor.build, say)).name
 
 
-def deployment(stack: str, spec: Path, plan: ClusterPlan) -> Deployment:
-    """What the lab exports. Pure but for the state folder's place."""
+def deployment(stack: str, spec: Path, plan: ClusterPlan, images: Mapping[MachineKind, str]) -> Deployment:
+    """What the lab exports. Pure but for the state folder's place.
+
+    Args: `images` as `image_digests` gives them.
+    """
     simulated = [f"{kind} GPUs are simulated" for kind in sorted({n.gpus.model for n in plan.nodes if n.gpus})]
     if any(node.machine is MachineKind.CONTAINER for node in plan.nodes):
         simulated.append("machines are containers that share this computer's kernel")
@@ -150,5 +153,6 @@ def deployment(stack: str, spec: Path, plan: ClusterPlan) -> Deployment:
         state=state(stack),
         ssh_config=access.config(stack),
         nodes=tuple(node.name for node in plan.nodes),
+        images={node.name: model.own_digest(images[node.machine]) for node in plan.nodes if node.machine in images},
         simulated=tuple(simulated),
     )

@@ -19,7 +19,7 @@ LinkName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$", max_length=15)]
 """The kernel's limit for the name of an interface is 15 bytes."""
 
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{8,64}(-[0-9a-f]{8,64})?$")]
-"""Of an image; that of a virtual machine's has two parts, the first of which is the node image's."""
+"""Of an image; a virtual machine's has two parts: the node image's, and its own, which covers both recipes."""
 
 
 class Part(BaseModel):
@@ -124,6 +124,11 @@ def _ports(interface: Interface) -> list[Port]:
         return [Port(name=f"{name}p0", plane=plane, mac=interface.mac, mtu=mtu)]
     address = interface.address if plane == "management" else None
     return [Port(name=name, plane=plane, mac=interface.mac, mtu=mtu, address=address)]
+
+
+def own_digest(image: str) -> str:
+    """The part of an image's digest that says on its own which image it is."""
+    return image.rpartition("-")[2]
 
 
 def namespace(stack: str, node: str | None = None) -> str:

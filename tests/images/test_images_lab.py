@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from ruamel.yaml import YAML
 
 from images import node, vendor
 from images.vendor.gpus import STATE_FILE, simulated_gpus
+from policies.pins import load_pins
 from spec.schema import Gpus
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(1200)]
@@ -93,7 +93,7 @@ def test_packages_json_is_what_dpkg_says(root):
 
 def test_the_images_versions_are_the_pinned_ones(root):
     have = node.packages(node.digest())
-    pins = YAML(typ="safe").load(Path("policies/pins/lab.yaml"))["packages"]
+    pins = load_pins("lab").packages
     simulated = {each.name for each in vendor.recipe()}
     wanted = {name: version for group in pins.values() for name, version in group.items() if name not in simulated}
     assert wanted

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from ruamel.yaml import YAML
 
 from images import node, vendor
 from images.node.mirror import DEBIAN, SECURITY, choose
+from images.store import read_recipe
+from policies.pins import load_pins
 
 RECIPE = Path(node.__file__).parent / "recipe"
 
@@ -18,7 +19,7 @@ RECIPE = Path(node.__file__).parent / "recipe"
 @pytest.fixture
 def recipe():
     """The package list."""
-    return YAML(typ="safe").load(RECIPE / "packages.yaml")
+    return read_recipe(RECIPE / "packages.yaml")
 
 
 def test_every_package_is_there_once_and_for_a_reason(recipe):
@@ -29,7 +30,7 @@ def test_every_package_is_there_once_and_for_a_reason(recipe):
 
 def test_every_debian_package_that_the_lab_pins_is_in_the_image(recipe):
     packages = {package for group in recipe["groups"] for package in group["packages"]}
-    pins = YAML(typ="safe").load(Path("policies/pins/lab.yaml"))["packages"]
+    pins = load_pins("lab").packages
     simulated = {each.name for each in vendor.recipe()}
     wanted = {name for group in pins.values() for name in group if name not in simulated and not name.startswith("lib")}
     assert wanted

@@ -1,5 +1,6 @@
 """What is built is there whole or not at all, and once."""
 
+import re
 import subprocess
 import sys
 import textwrap
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from images.store import Builder, BuildError, keep, recipe_digest
+from images.store import Builder, BuildError, keep, read_recipe, recipe_digest
 
 
 def say_nothing(line: str) -> None:
@@ -84,6 +85,7 @@ def test_a_recipe_is_another_when_a_name_a_byte_or_a_run_bit_is(tmp_path):
     other = file.rename(tmp_path / "finish")
     seen.add(recipe_digest([other], relative_to=tmp_path))
     assert len(seen) == 4
+    assert all(re.fullmatch(r"[0-9a-f]{64}", each) for each in seen), "whole: certificates carry it as SHA-256"
 
 
 def test_names_and_contents_cannot_be_shifted_into_one_another(tmp_path):
@@ -91,3 +93,15 @@ def test_names_and_contents_cannot_be_shifted_into_one_another(tmp_path):
     one = recipe_digest([tmp_path / "a"], relative_to=tmp_path)
     (tmp_path / "ab").write_text("c")
     assert recipe_digest([tmp_path / "ab"], relative_to=tmp_path) != one
+
+
+def test_a_recipe_that_cannot_be_read_names_every_fault_with_its_line(tmp_path):
+    path = tmp_path / "packages.yaml"
+    path.write_text("suite: bookworm\nsuite: trixie\ngroups: []\ngroups: []\n")
+    with pytest.raises(BuildError) as broken:
+        read_recipe(path)
+    first, second = str(broken.value).splitlines()
+    assert first.startswith(f"suite: given twice, first at line 1 · {path}:2 · ")
+    assert second.startswith(f"groups: given twice, first at line 3 · {path}:4 · ")
+    with pytest.raises(BuildError, match="no such file"):
+        read_recipe(tmp_path / "nothing.yaml")

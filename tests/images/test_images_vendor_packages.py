@@ -7,10 +7,11 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from ruamel.yaml import YAML
 
 from images import vendor
 from images.vendor.deb import filled
+from policies.pins import load_pins
+from spec.schema import Role
 
 
 def field(deb: Path, name: str) -> str:
@@ -26,7 +27,7 @@ def repository() -> Path:
 
 def test_the_labs_pins_are_in_the_repository():
     have = {(each.name, each.version) for each in vendor.recipe()}
-    pins = YAML(typ="safe").load(Path("policies/pins/lab.yaml"))["packages"]["compute"]
+    pins = load_pins("lab").packages[Role.COMPUTE]
     for name, version in pins.items():
         if "nvidia" in name or "nccl" in name or "cuda" in name:
             assert (name, version) in have

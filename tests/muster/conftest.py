@@ -13,9 +13,11 @@ from muster.standing import Standing, standing
 from policies import keys
 from policies.exits import Exit
 from policies.issue import issue
+from policies.measurement import Examination
 from pool.slurm import SlurmPool
 from spec.load import load
 from spec.plan import ClusterPlan, derive
+from spec.schema import Role
 
 LAB = Path(__file__).parents[2] / "clusters" / "lab.yaml"
 
@@ -61,6 +63,21 @@ def certified(cluster: Standing) -> Callable[..., None]:
             cluster.certificate(name).write_bytes(issue(asked, signer, instant))
 
     return give
+
+
+@pytest.fixture
+def answers(cluster: Standing, monkeypatch: pytest.MonkeyPatch) -> dict[str, Examination]:
+    """What each compute node answers when it is asked who it is: what it was certified as, until a test changes it."""
+    found = {node.name: sample_runs.examination(node.name) for node in cluster.plan.with_role(Role.COMPUTE)}
+
+    async def examine_nodes(
+        plan: ClusterPlan, transport: object, nodes: list[str], *_: object, **options: object
+    ) -> dict[str, Examination]:
+        assert options["only"], "nothing asks for the whole suite where the identity is enough"
+        return {name: found[name] for name in nodes}
+
+    monkeypatch.setattr("muster.look.examine_nodes", examine_nodes)
+    return found
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """The pool follows the certificates: who holds one that verifies now is opened, everybody else is closed."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -51,6 +52,22 @@ def test_a_certificate_is_void_on_other_hardware(cluster: Standing, certified: C
         "gpu-0": Right.VALID,
         "gpu-1": Right.REVOKED,
     }
+
+
+def test_a_certificate_is_void_on_a_node_that_is_deployed_from_another_image(
+    cluster: Standing, certified: Certified, slurm: Slurm
+) -> None:
+    certified("gpu-0", "gpu-1")
+    anew = replace(cluster, deployment=cluster.deployment.model_copy(update={"images": {"gpu-1": "f" * 64}}))
+    admit(anew, {})
+    assert slurm.open == {"gpu-0"}
+    assert slurm.nodes["gpu-1"]["reason"].startswith("muster: certificate revoked")
+
+
+def test_a_certificate_is_judged_by_the_image_that_its_node_was_made_from(cluster: Standing) -> None:
+    made = replace(cluster, deployment=cluster.deployment.model_copy(update={"images": {"gpu-0": "e" * 64}}))
+    assert made.digests_of("gpu-0").image == "e" * 64
+    assert made.digests_of("gpu-1").image is None
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sample_runs
@@ -13,7 +14,10 @@ from muster.commands.gate import duration
 from muster.commands.nodes import exit_of
 from muster.console import Problem
 from muster.standing import Standing
+from policies import design, evidence
 from policies.exits import Exit
+from policies.measurement import Examination
+from policies.pins import load_pins
 from policies.verdict import State
 
 Muster = Callable[..., tuple[Exit, str, str]]
@@ -43,6 +47,35 @@ def test_a_spec_with_five_errors_prints_five_with_their_lines_and_exits_2(muster
     told = {int(line.removeprefix(f"{path}:").split(":")[0]) for line in lines}
     assert wrong <= told
     assert "errors, nothing was changed" in err
+
+
+def broken_pins(monkeypatch: pytest.MonkeyPatch) -> None:
+    pins = load_pins("lab")
+    components = {**pins.components, "fabric_manager": "580.82.07"}
+    monkeypatch.setattr(design, "load_pins", lambda _: pins.model_copy(update={"components": components}))
+
+
+@pytest.mark.parametrize("what", ["proof", "pins"])
+def test_a_design_that_does_not_hold_is_a_wrong_configuration_and_exits_2(
+    muster: Muster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    path = tmp_path / "lab.yaml"
+    text = (ROOT / "clusters/lab.yaml").read_text()
+    path.write_text(text.replace("monitors: 3", "monitors: 2") if what == "proof" else text)
+    if what == "pins":
+        broken_pins(monkeypatch)
+    named = "filesystem.monitors: 2" if what == "proof" else "pins: fabric_manager 580.82.07"
+    code, out, _ = muster("plan", str(path))
+    assert code is Exit.USAGE
+    assert f"{path}:" in out
+    assert named in out
+    code, out, _ = muster("plan", str(path), "--json")
+    assert code is Exit.USAGE
+    assert [proof for proof in json.loads(out)["proofs"] if not proof["holds"] and not proof["exception"]]
+    code, out, err = muster("up", "lab", "--spec", str(path))
+    assert code is Exit.USAGE
+    assert out == ""
+    assert "nothing was built" in err
 
 
 @pytest.mark.parametrize("argv", [("plan", "/nowhere.yaml"), ("plan",), ("plan", "x", "y"), ("gate",), ("nonsense",)])
@@ -119,8 +152,11 @@ def test_a_certificate_in_another_nodes_place_is_refused(
     assert bad["kind"] == "WrongNode"
 
 
+Answers = dict[str, Examination]
+
+
 def test_the_gate_wants_every_compute_node_and_the_fabric(
-    muster: Muster, cluster: Standing, certified: Callable[..., None]
+    muster: Muster, cluster: Standing, certified: Callable[..., None], answers: Answers
 ) -> None:
     certified("gpu-0", "gpu-1")
     code, out, _ = muster("gate", "--class", "lab", "--json")
@@ -128,6 +164,61 @@ def test_the_gate_wants_every_compute_node_and_the_fabric(
     assert code is Exit.INCOMPLETE, "no fabric result is there"
     assert [reason["subject"] for reason in told["reasons"]] == ["fabric"]
     assert not told["go"]
+
+
+@pytest.fixture
+def good(cluster: Standing, certified: Callable[..., None], answers: Answers) -> Answers:
+    """A cluster for which the gate says go; what its nodes answer."""
+    certified("gpu-0", "gpu-1")
+    evidence.save(sample_runs.run(cluster.plan), cluster.reports)
+    return answers
+
+
+def test_the_gate_says_go_where_every_node_is_still_what_was_certified(muster: Muster, good: Answers) -> None:
+    code, out, _ = muster("gate", "--class", "lab", "--json")
+    assert code is Exit.PASS
+    assert json.loads(out)["go"]
+    assert json.loads(out)["identified"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "code", "says"),
+    [
+        ({"identity": sample_runs.identity("gpu-7")}, Exit.INVALID, "other hardware"),
+        ({"identity": {}}, Exit.ERROR, "told no identity"),
+        ({"identity": sample_runs.identity("gpu-1") | {"gpus": None}}, Exit.ERROR, "could not read its gpus"),
+        ({"complete": False, "unreachable": "connection timed out"}, Exit.ERROR, "connection timed out"),
+        ({"complete": False, "fault": "the suite ended with 137"}, Exit.ERROR, "ended with 137"),
+        ({"complete": False}, Exit.ERROR, "broke off"),
+    ],
+)
+def test_the_gate_stays_shut_where_a_node_is_another_or_does_not_answer(
+    muster: Muster, good: Answers, changed: dict[str, Any], code: Exit, says: str
+) -> None:
+    good["gpu-1"] = sample_runs.examination("gpu-1", **changed)
+    ended, out, _ = muster("gate", "--class", "lab", "--json")
+    told = json.loads(out)
+    assert ended is code
+    assert not told["go"]
+    (reason,) = told["reasons"]
+    assert reason["subject"] == "gpu-1"
+    assert says in reason["message"]
+
+
+def test_a_certificate_copied_to_other_hardware_under_the_same_name_passes_offline_only_and_that_is_said(
+    muster: Muster, good: Answers
+) -> None:
+    good["gpu-1"] = sample_runs.examination("gpu-1", identity=sample_runs.identity("gpu-7"))
+    assert muster("gate", "--class", "lab")[0] is Exit.INVALID
+    code, out, _ = muster("gate", "--class", "lab", "--offline")
+    assert code is Exit.PASS
+    assert "their hardware not looked at" in out
+    assert not json.loads(muster("gate", "--class", "lab", "--offline", "--json")[1])["identified"]
+
+
+def test_offline_no_node_is_asked(muster: Muster, good: Answers) -> None:
+    good.clear()
+    assert muster("gate", "--class", "lab", "--offline")[0] is Exit.PASS
 
 
 @pytest.mark.parametrize(("text", "span"), [("90m", 5400), ("36h", 129600), ("7d", 604800), ("0m", 0)])

@@ -185,6 +185,8 @@ def run(plan: ClusterPlan = PLAN, judged: tuple[Verdict, ...] | None = None, **c
         "verdicts": judged,
         "fabric": result,
         "awards": awards,
-        "gate": gate(plan, envelopes, [SIGNER.public_key], CertificateClass.LAB, NOW, fabric=result, refused=refused),
+        "gate": gate(
+            plan, envelopes, [SIGNER.public_key], CertificateClass.LAB, NOW, fabric=result, images={}, refused=refused
+        ),
     }
     return Run.model_validate(told | changed)

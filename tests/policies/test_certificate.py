@@ -11,7 +11,7 @@ import pytest
 import rfc8785
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sample_runs import DIGESTS, NOW, PLAN, SIGNER, STRANGER, candidate, examination
+from sample_runs import DIGESTS, NOW, PLAN, SIGNER, STRANGER, candidate, deployment, examination
 from securesystemslib.dsse import Envelope
 
 from policies.certificate import (
@@ -19,6 +19,7 @@ from policies.certificate import (
     BadSignature,
     CertificateError,
     Expired,
+    ImageChanged,
     Malformed,
     NotYetValid,
     SpecChanged,
@@ -31,13 +32,20 @@ from policies.certificate import (
 )
 from policies.exits import Exit
 from policies.identity import identify
-from policies.issue import issue
+from policies.issue import Candidate, issue
 from policies.statement import LARGEST, PAYLOAD_TYPE
 from spec.deployment import CertificateClass
 
 TRUSTED = [SIGNER.public_key]
 DATA = issue(candidate(), SIGNER, NOW)
 LIFETIME = PLAN.spec.certificate.lifetime
+
+
+def made_from(image: str) -> Candidate:
+    """A candidate on a node that was made from an image."""
+    return candidate(
+        deployment=deployment(images={"gpu-0": image}), digests=DIGESTS.model_copy(update={"image": image})
+    )
 
 
 def opened() -> dict[str, Any]:
@@ -88,8 +96,24 @@ def test_the_statement_is_in_toto_svr_and_its_properties_name_the_class() -> Non
 
 def test_the_image_is_named_where_muster_made_it_and_nowhere_else() -> None:
     assert verify(DATA, TRUSTED, NOW).digests.image is None
-    made = candidate(digests=DIGESTS.model_copy(update={"image": "e" * 64}))
-    assert verify(issue(made, SIGNER, NOW), TRUSTED, NOW).digests == made.digests
+    held = verify(issue(made_from("e" * 64), SIGNER, NOW), TRUSTED, NOW, image="e" * 64)
+    assert held.digests == made_from("e" * 64).digests
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (DATA, "issued for no image, gpu-0 is deployed from ffffffffffff…"),
+        (
+            issue(made_from("e" * 64), SIGNER, NOW),
+            "issued for image eeeeeeeeeeee…, gpu-0 is deployed from ffffffffffff…",
+        ),
+    ],
+    ids=["names none", "names another"],
+)
+def test_a_node_that_is_deployed_from_another_image_must_be_certified_again(data: bytes, says: str) -> None:
+    with pytest.raises(ImageChanged, match=says):
+        verify(data, TRUSTED, NOW, image="f" * 64)
 
 
 def test_verifying_twice_gives_the_same() -> None:
@@ -181,10 +205,11 @@ def test_a_certificate_copied_to_another_node_is_refused() -> None:
         verify(DATA, TRUSTED, NOW, node="gpu-0", identity=identify(examination("gpu-1")).digest)
 
 
-def test_another_cluster_spec_or_class_is_refused_each_by_name() -> None:
+def test_another_cluster_spec_image_or_class_is_refused_each_by_name() -> None:
     for asked, error in (
         ({"cluster": "site"}, WrongCluster),
         ({"spec": "0" * 64}, SpecChanged),
+        ({"image": "0" * 64}, ImageChanged),
         ({"wanted": CertificateClass.PRODUCTION}, WrongClass),
     ):
         with pytest.raises(error):
@@ -193,7 +218,7 @@ def test_another_cluster_spec_or_class_is_refused_each_by_name() -> None:
 
 def test_every_error_has_its_own_message_and_the_exit_code_of_an_invalid_certificate() -> None:
     kinds = CertificateError.__subclasses__()
-    assert len(kinds) == 9
+    assert len(kinds) == 10
     assert all(kind.exit_code is Exit.INVALID for kind in kinds)
 
 

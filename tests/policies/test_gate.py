@@ -8,7 +8,7 @@ from sample_runs import NOW, PLAN, SIGNER, STRANGER, candidate, cluster, examina
 
 from policies.exits import Exit
 from policies.gate import GateDecision, Obstacle, gate
-from policies.identity import identify
+from policies.identity import IdentityError, identify
 from policies.issue import issue
 from policies.verdict import State
 from spec.deployment import CertificateClass
@@ -27,6 +27,7 @@ def decide(now: datetime = NOW, wanted: CertificateClass = LAB, **changed: Any) 
         "envelopes": HELD,
         "trusted": [SIGNER.public_key],
         "fabric": fabric(),
+        "images": {},
         "identities": IDENTITIES,
     }
     return gate(wanted=wanted, now=now, **(told | changed))
@@ -38,6 +39,11 @@ def test_go_needs_every_compute_node_and_no_other() -> None:
     assert decision.exit_code is Exit.PASS
     assert [each.node for each in decision.ready] == ["gpu-0", "gpu-1"]
     assert "GPUs are simulated" in decision.ready[0].simulated
+
+
+def test_a_decision_says_whether_hardware_was_looked_at() -> None:
+    assert decide().identified
+    assert not decide(identities=None).identified
 
 
 @pytest.mark.parametrize(
@@ -53,8 +59,15 @@ def test_go_needs_every_compute_node_and_no_other() -> None:
         ({"now": NOW + LIFETIME}, Obstacle.INVALID, Exit.INVALID, "expired"),
         ({"now": NOW - timedelta(days=1)}, Obstacle.INVALID, Exit.INVALID, "still to come"),
         ({"lasting": LIFETIME}, Obstacle.INVALID, Exit.INVALID, "before the run ends"),
-        ({"identities": {}}, Obstacle.ERROR, Exit.ERROR, "could not be identified"),
+        ({"identities": {}}, Obstacle.ERROR, Exit.ERROR, "could not be identified now: it was not looked at"),
+        (
+            {"identities": IDENTITIES | {"gpu-1": IdentityError("timed out")}},
+            Obstacle.ERROR,
+            Exit.ERROR,
+            "could not be identified now: timed out",
+        ),
         ({"identities": IDENTITIES | {"gpu-1": "0" * 64}}, Obstacle.INVALID, Exit.INVALID, "other hardware"),
+        ({"images": {"gpu-1": "e" * 64}}, Obstacle.INVALID, Exit.INVALID, "deployed from eeeeeeeeeeee…"),
         ({"refused": {"gpu-1": "gpu.count: fail"}}, Obstacle.FAILED, Exit.FAIL, "gpu.count: fail"),
         ({"fabric": None}, Obstacle.MISSING, Exit.INCOMPLETE, "was not tested"),
         ({"fabric": fabric(nodes=("gpu-0",))}, Obstacle.MISSING, Exit.INCOMPLETE, "took no part: gpu-1"),

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sample_runs import examination, identity
 
-from policies.identity import IdentityError, identify
+from policies.identity import IdentityError, identify, identities
 
 
 def told(**changed: Any) -> dict[str, Any]:
@@ -87,3 +87,19 @@ def test_whatever_a_node_says_there_is_an_identity_or_an_identity_error(parts: d
         return
     assert len(found.digest) == 64
     assert found.macs
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"complete": False, "unreachable": "timed out"}, "timed out"),
+        ({"complete": False, "fault": "no end within 60 s"}, "no end within 60 s"),
+        ({"complete": False}, "broke off"),
+        ({"identity": {}}, "told no identity"),
+    ],
+)
+def test_a_node_whose_identity_is_not_known_has_a_reason_instead(changed: dict[str, Any], says: str) -> None:
+    found = identities({"gpu-0": examination(), "gpu-1": examination("gpu-1", **changed)})
+    assert found["gpu-0"] == identify(examination()).digest
+    assert isinstance(found["gpu-1"], IdentityError)
+    assert says in str(found["gpu-1"])

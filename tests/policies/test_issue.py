@@ -111,6 +111,8 @@ def test_a_waiver_that_is_over_or_missing_waives_nothing(note: dict[str, Any]) -
         ({"deployment": deployment(name="site")}, "deployment is of cluster site"),
         ({"deployment": deployment(nodes=("gpu-1",))}, "not a node of this cluster"),
         ({"digests": DIGESTS.model_copy(update={"spec": "0" * 64})}, "another spec"),
+        ({"digests": DIGESTS.model_copy(update={"image": "e" * 64})}, "another image"),
+        ({"deployment": deployment(images={"gpu-0": "e" * 64})}, "another image"),
         ({"fabric": None}, "the fabric was not tested"),
         ({"fabric": fabric(nodes=("gpu-1",))}, "took no part"),
         ({"fabric": fabric(state=State.ERROR, reason="rank 3 died")}, "ended as error: rank 3 died"),

@@ -65,7 +65,9 @@ BROKEN: dict[str, tuple[Callable[[Any], None], set[str]]] = {
     "mtu.switches": (sets(*STORAGE, switch_mtu=8999), set()),
     "mtu.rdma": (sets(*FABRIC, mtu=4191), set()),
     "fabric.lossless": (sets(*FABRIC, lossless={"dscp": 10}), set()),
+    "ports.services": (lambda spec: spec.update(pool={"srun_ports": "6000-7000"}), set()),
     "ports.jobs": (sets(*FABRIC, job_ports="6000-7000"), set()),
+    "ports.ephemeral": (lambda spec: spec.update(pool={"srun_ports": "60001-61000"}), set()),
     "filesystem.copies": (sets("filesystem", failure_domain="pdu"), set()),
     "filesystem.quorum": (sets("filesystem", monitors=4), set()),
     "filesystem.monitors": (sets("filesystem", monitors=7), set()),
@@ -165,6 +167,47 @@ def test_a_lossless_class_that_is_missing_on_roce_or_declared_elsewhere_is_refus
     assert failed(site) == {"fabric.lossless"}
     del site["networks"]["fabric"]["lossless"]
     assert failed(site) == set()
+
+
+@pytest.mark.parametrize(
+    ("srun", "jobs", "broken"),
+    [
+        ("61001-62000", "50000-51000", set()),
+        ("61001-62000", "32768-60999", set()),
+        ("62001-63000", "61001-62000", set()),
+        ("6819-6829", "50000-51000", set()),
+        ("1024-2048", "50000-51000", set()),
+        ("500-1500", "50000-51000", {"ports.services"}),
+        ("1-22", "50000-51000", {"ports.services"}),
+        ("6817", "50000-51000", {"ports.services"}),
+        ("6818", "50000-51000", {"ports.services"}),
+        ("61001-62000", "62000-63000", {"ports.jobs"}),
+        ("61001-62000", "1000-2000", {"ports.jobs"}),
+        ("61001-62000", "6000-6818", {"ports.jobs"}),
+        ("60999-62000", "50000-51000", {"ports.ephemeral"}),
+        ("32000-32768", "50000-51000", {"ports.ephemeral"}),
+        ("50500-50600", "50000-51000", {"ports.jobs", "ports.ephemeral"}),
+        ("6817-62000", "50000-51000", {"ports.services", "ports.jobs", "ports.ephemeral"}),
+    ],
+)
+def test_sruns_ports_the_jobs_the_services_and_the_kernels_do_not_overlap(site, srun, jobs, broken):
+    """At their very ends too."""
+    site["pool"] = {"srun_ports": srun}
+    site["networks"]["fabric"]["job_ports"] = jobs
+    assert failed(site) == broken
+
+
+def test_sruns_ports_matter_only_where_slurm_is(site):
+    site["pool"] = {"scheduler": "kubernetes", "srun_ports": "22-51000"}
+    assert failed(site) == set()
+
+
+def test_where_every_node_runs_jobs_the_ephemeral_ports_are_theirs(site):
+    """Then the kernel gives out no others anywhere."""
+    site["nodes"][0]["roles"] = ["control", "compute"]
+    site["nodes"][0] |= {key: site["nodes"][2][key] for key in ("gpus", "nics")}
+    site["pool"] = {"srun_ports": "40000-41000"}
+    assert "ports.ephemeral" not in failed(site)
 
 
 def test_a_host_whose_power_is_not_declared_is_not_proved(site):

@@ -12,9 +12,10 @@ from stacks.lab import lab
 
 
 def test_hosts_are_reached_by_name_through_the_stacks_ssh_config(
-    state_home: Path, plan: ClusterPlan, tmp_path: Path
+    state_home: Path, plan: ClusterPlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    deployed = lab.deployment("test", tmp_path / "x.yaml", plan)
+    monkeypatch.setattr("images.vendor.key", lambda of: f"the key of {of}")  # whether or not it is built here
+    deployed = lab.deployment("test", tmp_path / "x.yaml", plan, {})
     found = hosts(plan, deployed)["all"]
     assert found["hosts"].keys() == {node.name for node in plan.nodes}
     assert all(each["ansible_host"] == name for name, each in found["hosts"].items())
@@ -41,7 +42,7 @@ def test_the_digest_follows_roles_and_plan_and_nothing_else(plan: ClusterPlan, t
 def test_a_run_without_its_playbook_or_on_a_node_that_is_none_is_an_error(
     state_home: Path, plan: ClusterPlan, tmp_path: Path
 ) -> None:
-    deployed = lab.deployment("test", tmp_path / "x.yaml", plan)
+    deployed = lab.deployment("test", tmp_path / "x.yaml", plan, {})
 
     def say(text: str, keep: bool) -> None: ...
 
@@ -58,7 +59,7 @@ def test_a_run_apart_refuses_what_was_edited_since_it_was_planned(
     spec.write_text(dump(plan.spec))
     (tmp_path / "site.yml").write_text("[]\n")
     request = Request(
-        deployment=lab.deployment("test", spec, plan), playbook=tmp_path / "site.yml", inputs="of another time"
+        deployment=lab.deployment("test", spec, plan, {}), playbook=tmp_path / "site.yml", inputs="of another time"
     )
     with pytest.raises(ConvergeError, match="edited since this run began"):
         asyncio.run(converge_apart(request, lambda *_: None))

@@ -75,7 +75,7 @@ def test_a_cluster_that_does_not_stand_says_what_makes_it(state_home: Path) -> N
 
 
 def test_the_deployment_is_read_as_it_was_exported(state_home: Path, plan, tmp_path: Path) -> None:
-    found = lab.deployment("test", tmp_path / "x.yaml", plan)
+    found = lab.deployment("test", tmp_path / "x.yaml", plan, {})
     found.state.mkdir(parents=True)
     (found.state / "deployment.json").write_text(found.model_dump_json())
     assert lifecycle.deployment("test") == found

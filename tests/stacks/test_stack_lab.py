@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from ruamel.yaml import YAML
+import yaml
 
+from spec.document import read
 from spec.folders import state
 from spec.load import load
 from spec.plan import derive
@@ -54,11 +55,11 @@ def stack() -> Iterator[str]:
 @pytest.fixture
 def small(tmp_path: Path) -> Path:
     """The least that keeps three copies: three service nodes and one GPU node."""
-    text = YAML(typ="safe").load(ROOT / "clusters/lab.yaml")
+    text = read(ROOT / "clusters/lab.yaml").data
     for group in text["nodes"]:
         group["count"] = {"control": 1, "storage": 2, "gpu": 1}[group["name"]]
     path = tmp_path / "small.yaml"
-    YAML().dump(text, path)
+    path.write_text(yaml.safe_dump(text, sort_keys=False))
     return path
 
 

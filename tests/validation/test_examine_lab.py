@@ -9,12 +9,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from ruamel.yaml import YAML
+import yaml
 from suite_shapes import SHAPES, fits
 
 from policies.identity import identify
 from policies.measurement import Outcome
 from spec.deployment import Deployment
+from spec.document import read
 from spec.folders import state
 from spec.load import load
 from spec.plan import ClusterPlan, derive
@@ -37,10 +38,10 @@ NOT_YET = {"slurm.node_state", *(name for name in SHAPES if name.startswith("fil
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ClusterPlan, Deployment]]:
     """A control node and two GPU nodes, started and not converged."""
-    text = YAML(typ="safe").load(ROOT / "clusters" / "lab.yaml")
+    text = read(ROOT / "clusters" / "lab.yaml").data
     text["nodes"] = [each for each in text["nodes"] if each["name"] in ("control", "gpu")]
     spec = tmp_path_factory.mktemp("spec") / "small.yaml"
-    YAML().dump(text, spec)
+    spec.write_text(yaml.safe_dump(text, sort_keys=False))
     stack = f"suite-{secrets.token_hex(3)}"
     argv = [sys.executable, "-m", "stacks.lab", "up", stack, "--spec", str(spec)]
     try:

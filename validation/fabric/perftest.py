@@ -2,11 +2,11 @@
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from policies.measurement import Examination, Outcome
+from policies.measurement import Examination
 from spec.plan import Node
 
 TOOL = "ib_write_bw"
@@ -34,12 +34,11 @@ def ports(examinations: Mapping[str, Examination], nodes: Mapping[str, Node], ra
     found: dict[str, Port] = {}
     for name, node in nodes.items():
         interface, examination = node.interface(f"rail-{rail}"), examinations.get(name)
-        measured = examination.measured("rdma.ports") if examination else None
-        if interface is None or measured is None or measured.outcome is not Outcome.MEASURED:
+        told = examination.devices("rdma.ports") if examination else None
+        if interface is None or told is None:
             continue
-        said: Any = measured.value.get(interface.name) if isinstance(measured.value, dict) else None
         try:
-            found[name] = Port.model_validate(said)
+            found[name] = Port.model_validate(told.get(interface.name))
         except ValidationError:
             continue
     return found

@@ -11,6 +11,7 @@ from pydantic import JsonValue
 
 from policies.measurement import Examination, Measurement, Outcome
 from spec.plan import ClusterPlan, Node
+from validation.fabric.interface import interface_state
 
 LOST = "network.peers_lost"
 PATH = "network.mtu_path"
@@ -72,16 +73,12 @@ def _own_fault(node: Node, plane: str, examinations: Mapping[str, Examination]) 
     examination = examinations.get(node.name)
     if examination is None or examination.unreachable:
         return f"{node.name} cannot be examined"
-    expected = node.interface(plane)
-    interfaces = examination.measured("network.interfaces")
-    if expected and interfaces and interfaces.outcome is Outcome.MEASURED and isinstance(interfaces.value, dict):
-        found = interfaces.value.get(expected.name)
-        if not isinstance(found, dict):
-            return f"{node.name} has no {expected.name}"
-        if found.get("state") != "up":
-            return f"{expected.name} of {node.name} is {found.get('state')}"
-        if found.get("address") != str(expected.address):
-            return f"{expected.name} of {node.name} has another address"
+    expected, found = node.interface(plane), interface_state(node, plane, examination)
+    if expected and found:
+        if not found.up:
+            return f"{found.name} of {node.name} is {found.state}"
+        if found.address != str(expected.address):
+            return f"{found.name} of {node.name} has another address"
     mine = _losses(examination, plane)
     if mine and all(loss != 0 for loss in mine.values()) and _others_meet(node.name, plane, examinations):
         return f"{node.name} reaches nobody on {plane}, where others reach each other"
@@ -90,11 +87,9 @@ def _own_fault(node: Node, plane: str, examinations: Mapping[str, Examination]) 
 
 def _losses(examination: Examination | None, plane: str) -> dict[str, JsonValue]:
     """Loss to each peer on a plane; empty where it was not measured."""
-    lost = examination.measured(LOST) if examination else None
-    if lost is None or lost.outcome is not Outcome.MEASURED or not isinstance(lost.value, dict):
-        return {}
+    lost = (examination.devices(LOST) if examination else None) or {}
     prefix = f"{plane}/"
-    return {key.removeprefix(prefix): loss for key, loss in lost.value.items() if key.startswith(prefix)}
+    return {key.removeprefix(prefix): loss for key, loss in lost.items() if key.startswith(prefix)}
 
 
 def _others_meet(name: str, plane: str, examinations: Mapping[str, Examination]) -> bool:

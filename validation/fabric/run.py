@@ -5,11 +5,12 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 
 from policies.fabric import FabricResult, Finding, PairTest
-from policies.measurement import Examination, Outcome
+from policies.measurement import Examination
 from policies.verdict import State
 from spec.deployment import Deployment
 from spec.plan import ClusterPlan, Node
 from validation.fabric import perftest
+from validation.fabric.interface import interface_state
 from validation.fabric.localise import Held, localise, over_rails
 from validation.fabric.pairs import measure_pair
 from validation.nccl.launch import backend_of, run_job
@@ -36,7 +37,11 @@ async def examine_fabric(
     if len(nodes) > 1:
         for rail in range(rails):
             say(f"fabric: pairs on rail {rail} of {rails}")
-            down = frozenset(node.name for node in nodes if port_down(node, rail, examinations.get(node.name)))
+            down = frozenset(
+                node.name
+                for node in nodes
+                if (told := interface_state(node, f"rail-{rail}", examinations.get(node.name))) and not told.up
+            )
             findings += await _rail(transport, plan, nodes, rail, down, examinations, pairs)
         findings = over_rails(findings, rails)
     kept_out = {name for finding in findings for name in finding.nodes}
@@ -87,16 +92,6 @@ async def _rail(
         done = await asyncio.gather(*(measure_pair(transport, plan, names[a], names[b], rail, ports) for a, b in asked))
         pairs.extend(done)
         held = {(test.a, test.b): test.ok for test in done}
-
-
-def port_down(node: Node, rail: int, examination: Examination | None) -> bool:
-    """Whether the node itself says that its port on a rail is down. What it does not say is not known to be down."""
-    port = node.interface(f"rail-{rail}")
-    measured = examination.measured("network.interfaces") if examination else None
-    if port is None or measured is None or measured.outcome is not Outcome.MEASURED:
-        return False
-    state = measured.value.get(port.name) if isinstance(measured.value, dict) else None
-    return isinstance(state, dict) and state.get("state") != "up"
 
 
 def stand_ins(backend: str) -> tuple[str, ...]:

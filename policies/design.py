@@ -1,0 +1,18 @@
+"""What the policies ask of a design before anything is built, beside the proofs that a spec has of itself."""
+
+from policies import compatibility
+from policies.catalogue import load_catalogue
+from policies.pins import load_pins
+from policies.waivers import waivers_of
+from spec.plan import ClusterPlan
+from spec.proofs import Proof
+
+
+def proofs(plan: ClusterPlan) -> tuple[Proof, ...]:
+    """That the versions which a spec pins work together.
+
+    Raises PolicyError where its pins or its waivers cannot be used at all.
+    """
+    pins = load_pins(plan.spec.pins)
+    waivers_of(plan, load_catalogue())
+    return compatibility.proofs(pins)

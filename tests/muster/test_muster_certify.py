@@ -1,0 +1,58 @@
+"""A certification run: how often and when it asks for what is slow or may fail."""
+
+import asyncio
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+import pytest
+import sample_runs
+
+from muster import certify as certification
+from muster.certify import Observed, certify
+from muster.console import Problem
+from muster.standing import Standing
+from policies.judge import judge_cluster
+
+
+@pytest.fixture
+def seen(cluster: Standing, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Every node answers, and what the run asks for is noted in its order."""
+    asked: list[str] = []
+    signer = Standing.signer
+
+    async def observe(cluster: Standing, say: Callable[[str], None]) -> Observed:
+        asked.append("nodes")
+        now = datetime.now(UTC)
+        told = {node.name: sample_runs.examination(node.name, started=now, finished=now) for node in cluster.plan.nodes}
+        judged = judge_cluster(
+            cluster.catalogue, cluster.plan, cluster.pins, told.values(), cluster.waivers, datetime.now(UTC)
+        )
+        return Observed(now, told, judged)
+
+    async def examine_fabric(*_: object) -> object:
+        asked.append("fabric")
+        return sample_runs.fabric(cluster.plan)
+
+    def opened(self: Standing) -> object:
+        asked.append("key")
+        return signer(self)
+
+    monkeypatch.setattr(certification, "observe", observe)
+    monkeypatch.setattr(certification, "examine_fabric", examine_fabric)
+    monkeypatch.setattr(Standing, "signer", opened)
+    return asked
+
+
+def test_the_signing_key_is_opened_once_however_many_nodes_there_are(cluster: Standing, seen: list[str]) -> None:
+    run = asyncio.run(certify(cluster, cluster.plan.nodes, print))
+    assert len(run.awards) == len(cluster.plan.nodes) > 1
+    assert seen == ["key", "nodes", "fabric"]
+
+
+def test_a_key_that_cannot_sign_is_told_before_any_node_is_examined(
+    cluster: Standing, seen: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MUSTER_SIGNING_KEY", "file:/nowhere/key.pem")
+    with pytest.raises(Problem):
+        asyncio.run(certify(cluster, cluster.plan.nodes, print))
+    assert seen == ["key"]
