@@ -3,19 +3,16 @@
 python benchmarks/plan_1024.py
 """
 
-import json
-import platform
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 
+from benchmarks.record import begin
 from spec.load import load
 from spec.plan import derive
 from spec.proofs import prove
 from spec.schema import Cluster
 
 ROOT = Path(__file__).parents[1]
-RESULTS = Path(__file__).parent / "results" / "plan_1024.json"
 RUNS = 3
 
 
@@ -29,30 +26,25 @@ def sized(nodes: int) -> Cluster:
     return Cluster.model_validate(spec)
 
 
-def seconds(spec: Cluster) -> float:
-    """CPU seconds to derive the plan and prove it: the least of some runs."""
-    best = float("inf")
+def seconds(spec: Cluster) -> list[float]:
+    """CPU seconds to derive the plan and prove it, of each run."""
+    found = []
     for _ in range(RUNS):
         started = time.process_time()
         prove(derive(spec))
-        best = min(best, time.process_time() - started)
-    return best
+        found.append(round(time.process_time() - started, 3))
+    return found
 
 
 def main() -> None:
-    """Runs both sizes and prints the ratio."""
-    took = {nodes: round(seconds(sized(nodes)), 3) for nodes in (128, 1024)}
-    told = {
-        "when": datetime.now(UTC).isoformat(timespec="seconds"),
-        "machine": f"{platform.platform()}, load {Path('/proc/loadavg').read_text().split()[0]}",
-        "cpu_seconds": {str(nodes): value for nodes, value in took.items()},
-        "ratio": round(took[1024] / took[128], 1),
-    }
-    RESULTS.parent.mkdir(parents=True, exist_ok=True)
-    RESULTS.write_text(json.dumps(told, indent=2) + "\n")
-    print(  # noqa: T201
-        f"planning 1,024 GPU nodes: {took[1024]} s of CPU, 128: {took[128]} s: "
-        f"{told['ratio']}x for 8x the nodes · {RESULTS}"
+    """Runs both sizes and prints the ratio of the quickest runs."""
+    run = begin("plan_1024")
+    took = {nodes: seconds(sized(nodes)) for nodes in (128, 1024)}
+    large, small = min(took[1024]), min(took[128])
+    run.end(
+        f"planning 1,024 GPU nodes: {large} s of CPU, 128: {small} s, for 8x the nodes",
+        large / small,
+        {"cpu_seconds": {str(nodes): each for nodes, each in took.items()}},
     )
 
 

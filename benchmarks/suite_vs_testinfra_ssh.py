@@ -8,17 +8,15 @@ Both reach the node by the same ssh configuration and ask for the same 20 facts.
 
 import argparse
 import asyncio
-import json
-import platform
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import testinfra.host  # type: ignore[import-untyped]
 from testinfra.backend.ssh import SshBackend  # type: ignore[import-untyped]
 
+from benchmarks.record import RESULTS, begin
 from policies.measurement import Examination, Outcome
 from spec.load import load
 from spec.plan import ClusterPlan, derive
@@ -99,30 +97,28 @@ def main() -> None:
     parser.add_argument("--config", type=Path, required=True, help="ssh configuration that knows the node")
     parser.add_argument("--node", required=True, help="the node's name, there and in the spec")
     parser.add_argument("--spec", type=Path, required=True, help="cluster spec that has the node")
-    parser.add_argument(
-        "--results", type=Path, default=Path(__file__).parent / "results" / "suite_vs_testinfra_ssh.json"
-    )
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder for the raw numbers")
     asked = parser.parse_args()
+    run = begin("suite_vs_testinfra_ssh", asked.results)
     plan = derive(load(asked.spec))
 
     only = tuple(CHECKS)
     with_suite(asked.config, asked.node, plan, only[:1])  # packs the suite, and sends it where it is not there yet
-    told: dict[str, Any] = {
-        "when": datetime.now(UTC).isoformat(timespec="seconds"),
-        "machine": f"{platform.platform()}, load {Path('/proc/loadavg').read_text().split()[0]}",
-        "node": asked.node,
-        "checks": len(CHECKS),
-        "suite": with_suite(asked.config, asked.node, plan, only),
-        "suite_all": with_suite(asked.config, asked.node, plan, None),
-        "testinfra_ssh": over_ssh(asked.config, asked.node),
-    }
-    told["ratio"] = round(told["testinfra_ssh"]["seconds"] / told["suite"]["seconds"], 1)
-    asked.results.parent.mkdir(parents=True, exist_ok=True)
-    asked.results.write_text(json.dumps(told, indent=2) + "\n")
-    print(  # noqa: T201
-        f"{len(CHECKS)} checks on {asked.node}: testinfra over SSH {told['testinfra_ssh']['seconds']} s in "
-        f"{told['testinfra_ssh']['commands']} commands, node suite {told['suite']['seconds']} s: {told['ratio']}x; "
-        f"all {told['suite_all']['measurements']} measurements {told['suite_all']['seconds']} s · {asked.results}"
+    suite = with_suite(asked.config, asked.node, plan, only)
+    everything = with_suite(asked.config, asked.node, plan, None)
+    remote = over_ssh(asked.config, asked.node)
+    run.end(
+        f"{len(CHECKS)} checks on {asked.node}: testinfra over SSH {remote['seconds']} s in {remote['commands']} "
+        f"commands, node suite {suite['seconds']} s (all {everything['measurements']} measurements "
+        f"{everything['seconds']} s)",
+        remote["seconds"] / suite["seconds"],
+        {
+            "node": asked.node,
+            "checks": len(CHECKS),
+            "suite": suite,
+            "suite_all": everything,
+            "testinfra_ssh": remote,
+        },
     )
 
 

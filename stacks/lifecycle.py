@@ -24,6 +24,13 @@ from stacks.lab import access, lab
 ROOT = Path(__file__).parents[1]
 BACKEND = ROOT / ".pulumi-state"
 
+OFFLINE = {
+    "PULUMI_DIY_BACKEND_DISABLE_CHECKPOINT_BACKUPS": "true",
+    "PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION": "true",
+    "PULUMI_SKIP_UPDATE_CHECK": "true",
+}
+"""The engine's settings under which it asks no server for anything, and keeps one copy of a stack's state."""
+
 Say = Callable[[str, bool], None]
 """Takes a line for people, and whether it is worth keeping or only shows what goes on right now."""
 
@@ -58,10 +65,8 @@ def environment(stack: str) -> dict[str, str]:
         "PATH": os.pathsep.join([str(engine()), str(ROOT / ".venv" / "bin"), os.environ.get("PATH", os.defpath)]),
         "PULUMI_BACKEND_URL": f"file://{BACKEND}",
         "PULUMI_CONFIG_PASSPHRASE_FILE": str(phrase),
-        "PULUMI_DIY_BACKEND_DISABLE_CHECKPOINT_BACKUPS": "true",
-        "PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION": "true",
         "PULUMI_HOME": str(home),
-        "PULUMI_SKIP_UPDATE_CHECK": "true",
+        **OFFLINE,
     }
 
 

@@ -15,6 +15,7 @@ SIZES = (65536, 4194304, 16777216)
 
 def asked(**changes) -> Asked:
     fields = {
+        "backend": "gloo",
         "ops": ("all_reduce",),
         "sizes": SIZES,
         "repeats": 3,
@@ -87,6 +88,14 @@ def test_a_whole_sweep_above_its_floor_is_good():
 def test_anything_less_is_not_good_and_says_why(bad, word):
     sweep = one(asked(), bad)
     assert any(word in fault for fault in sweep.faults), sweep.faults
+
+
+@pytest.mark.parametrize(("wanted", "ran"), [("nccl", "gloo"), ("gloo", "nccl")])
+def test_a_sweep_on_another_backend_than_was_asked_for_is_not_good(wanted, ran):
+    said = [[line.replace("gloo", ran) for line in lines(rank)] for rank in (0, 1)]
+    sweep = one(asked(backend=wanted), streams(*said))
+    assert f"ran on {ran}, {wanted} was asked for" in sweep.faults
+    assert sweep.backend == ran
 
 
 def test_a_sweep_that_never_reached_large_messages_is_not_good():

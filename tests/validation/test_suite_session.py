@@ -31,7 +31,7 @@ EXPECTATIONS = {
 
 def run(request: dict[str, Any], **environment: str) -> tuple[Stream, "subprocess.CompletedProcess[bytes]"]:
     done = subprocess.run(
-        ["/usr/bin/env", "python3", "-ISB", str(suite.build())],
+        [sys.executable, "-ISB", str(suite.build())],
         input=json.dumps(request).encode(),
         capture_output=True,
         timeout=120,

@@ -1,9 +1,9 @@
 """The job itself: what each rank runs on its node. Needs Python 3.11 and torch, nothing of Muster.
 
 Rank, world size and rendezvous come from the environment as torchrun sets them; the work is one JSON object in the
-variable MUSTER_WORK: {"ops": [...], "sizes": [...], "repeats": n, "calls": n, "limit_s": s}. Each rank prints JSON
-lines: a `start` record, on rank 0 a `point` record for each operation, size and repeat, and last an `end` record,
-without which the run did not finish. Times are those of the slowest rank.
+variable MUSTER_WORK: {"backend": "nccl" or "gloo", "ops": [...], "sizes": [...], "repeats": n, "calls": n,
+"limit_s": s}. Each rank prints JSON lines: a `start` record, on rank 0 a `point` record for each operation, size and
+repeat, and last an `end` record, without which the run did not finish. Times are those of the slowest rank.
 
 Results are exact: buffers hold small integers whose sums float32 represents (below 2^24), so that the order of
 additions cannot matter, and every element is compared with the closed form.
@@ -127,8 +127,11 @@ def main() -> int:
     if unknown:
         sys.stderr.write(f"unknown operations: {', '.join(sorted(unknown))}; there are {', '.join(OPS)}\n")
         return 2
-    gpu = torch.cuda.is_available()
-    backend = "nccl" if gpu else "gloo"
+    backend = work["backend"]
+    gpu = backend == "nccl"
+    if gpu and not torch.cuda.is_available():
+        sys.stderr.write(f"torch {torch.__version__} of {sys.executable} sees no GPU, and nccl needs one\n")
+        return 2
     device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0"))) if gpu else torch.device("cpu")
     if gpu:
         torch.cuda.set_device(device)

@@ -3,14 +3,14 @@
 import asyncio
 import json
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 
 from policies.fabric import REPEATS, Sweep
 from spec.deployment import CertificateClass, Deployment
 from spec.plan import ClusterPlan, Node
 from spec.plan.thresholds import nccl_floor
-from validation.nccl.sweep import Asked, Stream, sweeps
+from validation.nccl.sweep import Asked, Backend, Stream, sweeps
 from validation.transport import Transport, Unreachable
 
 MIB = 1024**2
@@ -28,12 +28,14 @@ ATTEMPTS = 2
 """Launches of a job that never came up: a rendezvous port may be taken, and that is no fault of the fabric's."""
 
 
-def backend_of(deployment: Deployment) -> str:
+def backend_of(deployment: Deployment) -> Backend:
     """`gloo` in the lab, whose GPUs are simulated; else `nccl`."""
     return "gloo" if deployment.certificate_class is CertificateClass.LAB else "nccl"
 
 
-async def run_job(transport: Transport, plan: ClusterPlan, nodes: Sequence[Node], backend: str) -> tuple[Sweep, ...]:
+async def run_job(
+    transport: Transport, plan: ClusterPlan, nodes: Sequence[Node], backend: Backend
+) -> tuple[Sweep, ...]:
     """Sweeps of every operation: one for each rail with gloo, which has one interface a process; with NCCL one for
     all rails together.
 
@@ -45,8 +47,9 @@ async def run_job(transport: Transport, plan: ClusterPlan, nodes: Sequence[Node]
     rails: list[int | None] = [*range(fabric.rails)] if backend == "gloo" else [None]
     found: list[Sweep] = []
     for rail in rails:
-        floor = nccl_floor(plan, "gloo" if backend == "gloo" else "nccl")
+        floor = nccl_floor(plan, backend)
         asked = Asked(
+            backend=backend,
             ops=OPS,
             sizes=SIZES[backend],
             repeats=REPEATS,
@@ -60,7 +63,7 @@ async def run_job(transport: Transport, plan: ClusterPlan, nodes: Sequence[Node]
 
 
 async def _sweeps(
-    transport: Transport, plan: ClusterPlan, nodes: Sequence[Node], backend: str, asked: Asked
+    transport: Transport, plan: ClusterPlan, nodes: Sequence[Node], backend: Backend, asked: Asked
 ) -> tuple[Sweep, ...]:
     result: tuple[Sweep, ...] = ()
     for _ in range(ATTEMPTS):
@@ -72,45 +75,50 @@ async def _sweeps(
 
 
 async def _launch(
-    transport: Transport, plan: ClusterPlan, nodes: Sequence[Node], backend: str, asked: Asked
+    transport: Transport, plan: ClusterPlan, nodes: Sequence[Node], backend: Backend, asked: Asked
 ) -> list[Stream]:
     ports = plan.spec.networks.fabric.job_ports
     port = ports.first + secrets.randbelow(len(ports))
-    source = files("validation.nccl").joinpath("job.py").read_bytes()
     own = [node.gpus.count if backend == "nccl" and node.gpus else 1 for node in nodes]
     work = {
+        "backend": asked.backend,
         "ops": asked.ops,
         "sizes": asked.sizes,
         "repeats": asked.repeats,
         "calls": CALLS[backend],
         "limit_s": LIMIT_S[backend] / 2,
     }
-    rail = f"rail-{asked.rail or 0}"
-    shared = {
+    variables = {
         **plan.job.variables,
-        "MASTER_ADDR": str(nodes[0].address(rail)),
+        "MASTER_ADDR": str(nodes[0].address(f"rail-{asked.rail or 0}")),
         "MASTER_PORT": str(port),
-        "WORLD_SIZE": str(sum(own)),
         "MUSTER_WORK": json.dumps(work),
     }
     if asked.rail is not None:
-        shared["GLOO_SOCKET_IFNAME"] = f"rail{asked.rail}"
+        variables["GLOO_SOCKET_IFNAME"] = f"rail{asked.rail}"
+    places = [(node.name, local) for node, ranks in zip(nodes, own, strict=True) for local in range(ranks)]
+    return await start(transport, places, variables, LIMIT_S[backend])
 
-    async def rank(node: Node, number: int, local: int) -> Stream:
-        variables = {**shared, "RANK": str(number), "LOCAL_RANK": str(local)}
-        limit = LIMIT_S[backend]
-        argv = ["env", *(f"{name}={value}" for name, value in variables.items())]
-        argv += ["timeout", "--kill-after=5", f"{limit:g}", "python3", "-I", "-"]
+
+async def start(
+    transport: Transport, places: Sequence[tuple[str, int]], variables: Mapping[str, str], limit_s: float
+) -> list[Stream]:
+    """Runs one rank at each place, all at once, and gives what each said.
+
+    Args: a place is a node's name and the rank's number on it, in the order of ranks; `variables` are the same for
+    all ranks: the rendezvous and the work. Raises nothing for a node that cannot be reached: its stream says so.
+    """
+    source = files("validation.nccl").joinpath("job.py").read_bytes()
+
+    async def rank(number: int, node: str, local: int) -> Stream:
+        own = {"WORLD_SIZE": str(len(places)), "RANK": str(number), "LOCAL_RANK": str(local)}
+        argv = ["env", *(f"{name}={value}" for name, value in {**variables, **own}.items())]
+        argv += ["timeout", "--kill-after=5", f"{limit_s:g}", "python3", "-I", "-"]
         try:
-            done = await transport.run(node.name, argv, stdin=source, timeout=limit + 30)
+            done = await transport.run(node, argv, stdin=source, timeout=limit_s + 30)
         except Unreachable as gone:
-            return Stream(node=node.name, rank=number, output="", problem=str(gone))
+            return Stream(node=node, rank=number, output="", problem=str(gone))
         problem = None if done.status == 0 else f"exit status {done.status}: {done.last_words()}"
-        return Stream(node=node.name, rank=number, output=done.stdout.decode(errors="replace"), problem=problem)
+        return Stream(node=node, rank=number, output=done.stdout.decode(errors="replace"), problem=problem)
 
-    first = [sum(own[:i]) for i in range(len(nodes))]
-    return list(
-        await asyncio.gather(
-            *(rank(node, first[i] + local, local) for i, node in enumerate(nodes) for local in range(own[i]))
-        )
-    )
+    return list(await asyncio.gather(*(rank(number, *place) for number, place in enumerate(places))))

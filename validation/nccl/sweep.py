@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from math import isfinite
 from statistics import median
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
@@ -14,6 +14,9 @@ from validation.nccl.formulas import bandwidth, plateau
 
 LINES = 10_000
 """Records that one rank may print: more is a flood, not a result."""
+
+
+Backend: TypeAlias = Literal["nccl", "gloo"]
 
 
 class _Record(BaseModel):
@@ -26,7 +29,7 @@ class Start(_Record):
     record: Literal["start"]
     rank: Annotated[int, Field(ge=0)]
     ranks: Annotated[int, Field(ge=1)]
-    backend: Literal["nccl", "gloo"]
+    backend: Backend
     device: Literal["cuda", "cpu"]
     torch: Annotated[str, Field(max_length=80)]
     nccl: Annotated[str, Field(max_length=40)] | None = None
@@ -70,6 +73,7 @@ class Asked(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
+    backend: Backend
     ops: tuple[str, ...]
     sizes: tuple[int, ...]
     repeats: Annotated[int, Field(ge=REPEATS)]
@@ -123,6 +127,8 @@ def sweeps(asked: Asked, streams: Sequence[Stream]) -> tuple[Sweep, ...]:
                     timings[each.op][each.size].append(each)
     if len({(start.backend, start.device) for start in starts}) > 1:
         problems.append("ranks ran on different backends")
+    if others := sorted({start.backend for start in starts} - {asked.backend}):
+        problems.append(f"ran on {', '.join(others)}, {asked.backend} was asked for")
     first = starts[0] if starts else None
     nodes = tuple(dict.fromkeys(stream.node for stream in streams))
     return tuple(

@@ -1,0 +1,55 @@
+"""Each rank is started once, with its own numbers, and whatever becomes of it is told."""
+
+import asyncio
+from collections.abc import Sequence
+
+from validation.nccl.launch import start
+from validation.transport import Completed, Unreachable
+
+PLACES = [("gpu-0", 0), ("gpu-0", 1), ("gpu-1", 0), ("gpu-1", 1)]
+
+
+class Nodes:
+    """Notes each rank's variables. On gpu-1 the first rank fails, and the second cannot be reached."""
+
+    as_root = ()
+
+    def __init__(self) -> None:
+        self.started: dict[str, dict[str, str]] = {}
+        self.sources: set[bytes] = set()
+
+    async def run(
+        self,
+        node: str,
+        argv: Sequence[str],
+        stdin: bytes = b"",
+        timeout: float = 60,  # noqa: ARG002
+    ) -> Completed:
+        own = dict(each.split("=", 1) for each in argv[1 : argv.index("timeout")])
+        self.started[own["RANK"]] = {**own, "node": node}
+        self.sources.add(stdin)
+        if own["RANK"] == "3":
+            raise Unreachable("no route to host")
+        failed = own["RANK"] == "2"
+        return Completed(node, 2 if failed else 0, b"said\n", b"sees no GPU, and nccl needs one\n" if failed else b"")
+
+
+def test_ranks_are_numbered_over_all_places_and_share_the_rest() -> None:
+    nodes = Nodes()
+    asyncio.run(start(nodes, PLACES, {"MASTER_ADDR": "10.0.0.1"}, 5))
+    assert {(rank, own["node"], own["LOCAL_RANK"]) for rank, own in nodes.started.items()} == {
+        (str(number), node, str(local)) for number, (node, local) in enumerate(PLACES)
+    }
+    assert {(own["WORLD_SIZE"], own["MASTER_ADDR"]) for own in nodes.started.values()} == {("4", "10.0.0.1")}
+    assert len(nodes.sources) == 1
+
+
+def test_a_rank_that_fails_or_is_gone_says_so_and_stays_in_its_place() -> None:
+    said = asyncio.run(start(Nodes(), PLACES, {}, 5))
+    assert [(each.node, each.rank) for each in said] == [("gpu-0", 0), ("gpu-0", 1), ("gpu-1", 2), ("gpu-1", 3)]
+    assert [each.problem for each in said] == [
+        None,
+        None,
+        "exit status 2: sees no GPU, and nccl needs one",
+        "no route to host",
+    ]
