@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from securesystemslib.signer import Signer
 
 from muster.standing import Standing
-from policies import issue
+from policies import design, issue
 from policies.certificate import verify
 from policies.drift import Baseline
 from policies.evidence import Award, Run, run_id, site, summarise, write
@@ -19,7 +19,6 @@ from policies.measurement import Examination
 from policies.verdict import State, Verdict
 from spec.draw import draw
 from spec.plan import Node
-from spec.proofs import prove
 from spec.schema import Role
 from validation.examine import examine_nodes
 from validation.fabric.reach import attribute
@@ -80,7 +79,7 @@ async def certify(cluster: Standing, nodes: Sequence[Node], say: Say) -> Run:
         started=seen.started,
         finished=datetime.now(UTC),
         site=site(cluster.deployment),
-        plan=summarise(cluster.plan, prove(cluster.plan)),
+        plan=summarise(cluster.plan, design.proofs(cluster.plan)),
         digests=cluster.digests,
         pins=cluster.pins,
         examinations=tuple(seen.examinations.values()),

@@ -10,7 +10,6 @@ from policies.reading import PolicyError
 from spec.deployment import Deployment
 from spec.load import load
 from spec.plan import ClusterPlan, derive
-from spec.proofs import prove
 from spec.schema import MachineKind, Substrate
 from stacks.converge import inputs_digest
 from stacks.lab import lab, model
@@ -35,7 +34,7 @@ def program() -> None:
     path = spec_path(stack, pulumi.Config("muster").get("spec"))
     try:
         plan = derive(load(path))
-        proofs = (*prove(plan), *design.proofs(plan))
+        proofs = design.proofs(plan)
     except (ValueError, PolicyError) as wrong:
         raise pulumi.RunError(f"{wrong}\nnothing was changed") from None
     refused = [proof for proof in proofs if not proof.accepted]

@@ -32,7 +32,7 @@ def read(path: Path) -> tuple[ClusterPlan, tuple[Proof, ...]]:
         count = len(errors.errors)
         raise Problem(f"{count} error{'s' if count != 1 else ''}, nothing was changed", exit=Exit.USAGE) from None
     try:
-        return found.plan, (*found.proofs, *design.proofs(found.plan))
+        return found.plan, (*found.proofs, *design.of_policies(found.plan))
     except PolicyError as error:
         raise Problem(str(error), where=str(path), exit=Exit.USAGE) from None
 

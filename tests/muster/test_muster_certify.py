@@ -11,7 +11,10 @@ from muster import certify as certification
 from muster.certify import Observed, certify
 from muster.console import Problem
 from muster.standing import Standing
+from policies import design
+from policies.compatibility import proofs
 from policies.judge import judge_cluster
+from policies.report import matrix, page
 
 
 @pytest.fixture
@@ -56,3 +59,15 @@ def test_a_key_that_cannot_sign_is_told_before_any_node_is_examined(
     with pytest.raises(Problem):
         asyncio.run(certify(cluster, cluster.plan.nodes, print))
     assert seen == ["key"]
+
+
+def test_a_run_and_its_report_tell_every_proof_those_of_the_pinned_versions_too(
+    cluster: Standing, seen: list[str]
+) -> None:
+    run = asyncio.run(certify(cluster, cluster.plan.nodes, print))
+    assert run.plan.proofs == design.proofs(cluster.plan)
+    pinned = [proof.id for proof in proofs(cluster.pins)]
+    assert pinned
+    assert {proof.id for proof in run.plan.proofs} > set(pinned)
+    shown = page(run, matrix(run))
+    assert all(f">{name}<" in shown for name in pinned)

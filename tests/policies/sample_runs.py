@@ -7,6 +7,7 @@ from typing import Any
 
 from securesystemslib.signer import CryptoSigner
 
+from policies import design
 from policies.certificate import Digests, verify
 from policies.evidence import Award, Run, run_id, site, summarise
 from policies.fabric import FabricResult, PairTest, Sweep, SweepPoint
@@ -18,7 +19,6 @@ from policies.verdict import Severity, State, Verdict
 from spec.deployment import CertificateClass, Deployment
 from spec.load import load
 from spec.plan import ClusterPlan, derive
-from spec.proofs import prove
 from spec.schema import Cluster, Role, Substrate
 
 NOW = datetime(2026, 11, 29, 14, 20, tzinfo=UTC)
@@ -178,7 +178,7 @@ def run(plan: ClusterPlan = PLAN, judged: tuple[Verdict, ...] | None = None, **c
         "started": NOW,
         "finished": NOW + timedelta(seconds=95),
         "site": site(deployment(plan)),
-        "plan": summarise(plan, prove(plan)),
+        "plan": summarise(plan, design.proofs(plan)),
         "digests": DIGESTS.model_copy(update={"spec": plan.digest}),
         "pins": load_pins("lab"),
         "examinations": tuple(examination(node.name) for node in plan.nodes),
