@@ -22,7 +22,7 @@ def state_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture(scope="session")
 def plan() -> ClusterPlan:
     """The lab's plan."""
-    return derive(load(ROOT / "clusters" / "lab.yaml"))
+    return derive(load(ROOT / "clusters" / "lab-containers.yaml"))
 
 
 @pytest.fixture
