@@ -22,10 +22,11 @@ def state_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture(scope="session")
 def plan() -> ClusterPlan:
     """The lab's plan."""
-    return derive(load(ROOT / "clusters" / "lab-containers.yaml"))
+    return derive(load(ROOT / "clusters" / "lab.yaml"))
 
 
 @pytest.fixture
-def gpu_machine(plan: ClusterPlan) -> Machine:
-    """One of the lab's GPU nodes as a machine."""
-    return machine("test", plan.node("gpu-0"), "0" * 16, "1" * 16)
+def gpu_machine() -> Machine:
+    """A GPU node of the lab that has containers only."""
+    node = derive(load(ROOT / "clusters" / "lab-containers.yaml")).node("gpu-0")
+    return machine("test", node, "0" * 16, "1" * 16)

@@ -92,8 +92,10 @@ def test_there_is_a_machine_for_each_node_with_what_the_plan_says(recorded: Reco
     assert machines.keys() == {node.name for node in plan.nodes}
     for node in plan.nodes:
         inputs = machines[node.name].inputs
-        assert (inputs["image"], inputs["vendor"]) == ("a" * 64, "b" * 64)
-        assert [port["mac"] for port in inputs["ports"]] == [each.mac for each in node.interfaces]
+        assert (inputs["kind"], inputs["vendor"]) == (node.machine.value, "b" * 64)
+        assert [port["name"] for port in inputs["ports"]] == [
+            name for each in node.interfaces for name in each.links or (each.name,)
+        ]
 
 
 def test_virtual_machines_stand_on_an_image_of_their_own_that_is_made_before_them(recorded: Recorded) -> None:
