@@ -35,7 +35,8 @@ soak: ## Run the long tests that `make test` leaves out
 	@./setup --lab
 	@.venv/bin/pytest -m soak
 
-bench: ## Run the benchmarks on the standing cluster; each prints a ratio
+bench: CLUSTER = lab-containers
+bench: ## Run the benchmarks, two of them on the standing lab-containers or CLUSTER; each prints a ratio
 	@./setup --lab
 	@.venv/bin/python benchmarks/suite_vs_testinfra_ssh.py --spec clusters/$(CLUSTER).yaml --node gpu-0 \
 		--config "$$(.venv/bin/muster where --ssh-config --stack $(CLUSTER))"

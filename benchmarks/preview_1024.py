@@ -91,7 +91,7 @@ class Took:
 
 def machines(count: int, folder: Path) -> Inputs:
     """Inputs of so many machines by name: the lab's, with more GPU nodes, on networks that have room for them."""
-    text = read(ROOT / "clusters" / "lab.yaml").data
+    text = read(ROOT / "clusters" / "lab-containers.yaml").data
     groups = {each["name"]: each for each in text["nodes"]}
     groups["gpu"]["count"] = count - sum(each["count"] for name, each in groups.items() if name != "gpu")
     cidrs = {"fabric": "10.80.0.0/15", "storage": "10.82.0.0/16", "management": "10.83.0.0/16"}

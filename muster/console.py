@@ -5,6 +5,7 @@ On a terminal progress is drawn; elsewhere it is plain lines, so that logs stay 
 
 import json
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -59,15 +60,28 @@ def table(*columns: str) -> Table:
     return made
 
 
+SILENCE_S = 20
+"""Seconds without a line after which a log gets one that would else only pass by on a terminal."""
+
+
 @contextmanager
-def progress(what: str) -> Iterator[Callable[[str, bool], None]]:
+def progress(what: str, clock: Callable[[], float] = time.monotonic) -> Iterator[Callable[[str, bool], None]]:
     """Shows what goes on: gives a function that takes a line, and whether it is worth keeping.
 
-    On a terminal lines that are not kept replace each other beside a spinner; elsewhere they are left out.
+    On a terminal lines that are not kept replace each other beside a spinner; elsewhere one of them is printed where
+    nothing was for a while, so that a log shows that the work goes on.
     """
     if not err.is_terminal:
         say(what)
-        yield lambda line, keep: say(line) if keep else None
+        last = clock()
+
+        def log(line: str, keep: bool) -> None:
+            nonlocal last
+            if keep or clock() - last >= SILENCE_S:
+                say(line)
+                last = clock()
+
+        yield log
         return
     with err.status(Text(what)) as status:
 

@@ -4,7 +4,7 @@ from spec.schema import Capability, MachineKind
 
 CAPABILITIES: dict[MachineKind, frozenset[Capability]] = {
     MachineKind.HOST: frozenset(Capability),
-    MachineKind.VM: frozenset(Capability),
+    MachineKind.VM: frozenset(Capability) - {Capability.PROCESSORS},
     MachineKind.CONTAINER: frozenset(),
 }
 
@@ -15,5 +15,6 @@ LACKING: dict[Capability, str] = {
     Capability.VLAN: "a container's planes are bridges of their own, without VLAN tags",
     Capability.CLOCK: "a container shares its host's clock",
     Capability.LIMITS: "a container's hard limits are its host's",
+    Capability.PROCESSORS: "its processors are its host's, and other machines compute on them too",
 }
 """Why a machine that lacks a capability is not examined for what needs it."""

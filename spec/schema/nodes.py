@@ -39,6 +39,8 @@ class Capability(StrEnum):
     """A clock that it sets itself."""
     LIMITS = "limits"
     """Hard limits (locked memory, open files) of its own rather than its host's."""
+    PROCESSORS = "processors"
+    """Processors that no other machine computes on."""
 
 
 class Gpus(Declared):

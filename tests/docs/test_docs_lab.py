@@ -43,16 +43,16 @@ def tables() -> list[dict[str, set[str]]]:
     return found
 
 
-@pytest.mark.parametrize(("place", "cluster"), [(0, "lab"), (1, "lab-vm")])
+@pytest.mark.parametrize(("place", "cluster"), [(0, "lab-containers"), (1, "lab")])
 def test_each_reason_and_control_is_the_one_that_a_report_would_give(place: int, cluster: str) -> None:
     assert tables()[place] == exempt(cluster, "gpu-0")
 
 
 def test_the_wide_lab_lacks_what_the_lab_lacks() -> None:
-    assert exempt("lab-wide", "gpu-0") == exempt("lab", "gpu-0")
+    assert exempt("lab-wide", "gpu-0") == exempt("lab-containers", "gpu-0")
 
 
-@pytest.mark.parametrize("cluster", ["lab", "lab-wide", "lab-vm"])
+@pytest.mark.parametrize("cluster", ["lab", "lab-containers", "lab-wide"])
 def test_the_table_of_clusters_counts_their_nodes(cluster: str) -> None:
     plan = derive(load(ROOT / "clusters" / f"{cluster}.yaml"))
     groups = {group.name: group for group in plan.spec.nodes}

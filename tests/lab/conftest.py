@@ -21,18 +21,28 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """A lab of clusters/lab.yaml under a name of its own, certified.
+    """A lab of clusters/lab-containers.yaml under a name of its own, certified.
 
     Who works on these tests names a stack that stands in MUSTER_TEST_STACK: it is used as it is, and left standing.
     """
-    if standing := os.environ.get("MUSTER_TEST_STACK"):
-        yield Lab(standing, ROOT)
+    yield from standing("lab-containers", "MUSTER_TEST_STACK", tmp_path_factory)
+
+
+@pytest.fixture(scope="session")
+def kernels(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """A lab of clusters/lab.yaml, as `lab` is of the other; the stack to use is named in MUSTER_TEST_VM_STACK."""
+    yield from standing("lab", "MUSTER_TEST_VM_STACK", tmp_path_factory)
+
+
+def standing(cluster: str, variable: str, folders: pytest.TempPathFactory) -> Iterator[Lab]:
+    """The stack that the variable names, else one of the cluster that is taken down afterwards."""
+    if stack := os.environ.get(variable):
+        yield Lab(stack, ROOT)
         return
     stack = f"t{secrets.token_hex(3)}"
-    folder = tmp_path_factory.mktemp("work")
-    made = Lab(stack, folder)
+    made = Lab(stack, folders.mktemp("work"))
     try:
-        made.muster("up", stack, "--spec", str(ROOT / "clusters" / "lab.yaml"))
+        made.muster("up", stack, "--spec", str(ROOT / "clusters" / f"{cluster}.yaml"))
         yield made
     finally:
         made.muster("down", stack, code=None)

@@ -58,6 +58,10 @@ class Lab:
             if verdict["state"] not in ("pass", "not_applicable", "waived")
         }
 
+    def last_run(self) -> Any:
+        """The newest certification run."""
+        return json.loads((Path(self.told("report")["json"]).parent / "run.json").read_text())
+
     def pool(self) -> dict[str, str]:
         """Each node's state in Slurm, as `sinfo` tells users."""
         lines = self.ssh("control-0", "sinfo", "--noheader", "--Node", "--format='%N %t'").split("\n")

@@ -3,33 +3,9 @@
 Several are done at once, on different nodes: what is caught must be all of them and nothing besides.
 """
 
-import time
-from dataclasses import dataclass
-
 import pytest
+from sabotage import Sabotage, on, caught_and_repaired
 from standing_lab import Lab
-
-from policies.exits import Exit
-
-
-@dataclass(frozen=True)
-class Sabotage:
-    """Something done to a node, and which controls must notice it where."""
-
-    name: str
-    node: str
-    script: str
-    """Run as root."""
-    caught: frozenset[tuple[str, str]]
-    """Every control that fails, with its node: these and no others."""
-    repair: str = ""
-    """What a person does before converging, as root; empty where converging is enough."""
-    closes: tuple[str, ...] = ()
-    """Nodes of the pool that must be closed."""
-
-
-def on(*nodes: str, controls: tuple[str, ...]) -> frozenset[tuple[str, str]]:
-    return frozenset((control, node) for control in controls for node in nodes)
 
 
 ONE_A_NODE = (
@@ -89,17 +65,4 @@ BETWEEN_NODES = (
 
 @pytest.mark.parametrize("sabotages", [ONE_A_NODE, BETWEEN_NODES], ids=["one a node", "between nodes"])
 def test_sabotages_are_caught_where_they_are_and_nowhere_else(lab: Lab, sabotages: tuple[Sabotage, ...]) -> None:
-    try:
-        for each in sabotages:
-            lab.ssh(each.node, script=each.script)
-        time.sleep(5)
-        assert lab.certify(code=Exit.FAIL) == set().union(*(each.caught for each in sabotages))
-        closed = {node for node, state in lab.pool().items() if state != "idle"}
-        assert closed == {node for each in sabotages for node in each.closes}
-    finally:
-        for each in sabotages:
-            if each.repair:
-                lab.ssh(each.node, script=each.repair)
-        lab.muster("converge", "--stack", lab.stack)
-    assert lab.certify() == set()
-    assert set(lab.pool().values()) == {"idle"}
+    caught_and_repaired(lab, sabotages)

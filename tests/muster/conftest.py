@@ -19,7 +19,7 @@ from spec.load import load
 from spec.plan import ClusterPlan, derive
 from spec.schema import Role
 
-LAB = Path(__file__).parents[2] / "clusters" / "lab.yaml"
+LAB = Path(__file__).parents[2] / "clusters" / "lab-containers.yaml"
 
 
 @pytest.fixture

@@ -33,7 +33,7 @@ FIVE = {
 
 
 def test_a_spec_with_five_errors_prints_five_with_their_lines_and_exits_2(muster: Muster, tmp_path: Path) -> None:
-    text = (ROOT / "clusters/lab.yaml").read_text()
+    text = (ROOT / "clusters/lab-containers.yaml").read_text()
     for good, bad in FIVE.items():
         assert good in text
         text = text.replace(good, bad, 1)
@@ -60,7 +60,7 @@ def test_a_design_that_does_not_hold_is_a_wrong_configuration_and_exits_2(
     muster: Muster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     path = tmp_path / "lab.yaml"
-    text = (ROOT / "clusters/lab.yaml").read_text()
+    text = (ROOT / "clusters/lab-containers.yaml").read_text()
     path.write_text(text.replace("monitors: 3", "monitors: 2") if what == "proof" else text)
     if what == "pins":
         broken_pins(monkeypatch)
@@ -97,7 +97,7 @@ def test_the_plan_for_machines_is_one_document_with_every_proof_by_name(muster: 
 
 
 def test_the_topology_is_drawn_where_it_is_asked_for(muster: Muster, tmp_path: Path) -> None:
-    code, out, _ = muster("plan", str(ROOT / "clusters/lab.yaml"), "--svg", str(tmp_path / "new" / "lab.svg"))
+    code, out, _ = muster("plan", str(ROOT / "clusters/lab-containers.yaml"), "--svg", str(tmp_path / "new" / "lab.svg"))
     assert code is Exit.PASS
     assert (tmp_path / "new" / "lab.svg").read_text().startswith("<svg")
     assert "lab.svg" in out

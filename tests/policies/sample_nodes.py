@@ -16,7 +16,7 @@ from spec.load import load
 from spec.plan import ClusterPlan, Expectations, Node, derive
 from spec.schema import Cluster
 
-LAB = Path(__file__).parents[2] / "clusters" / "lab.yaml"
+LAB = Path(__file__).parents[2] / "clusters" / "lab-containers.yaml"
 NOW = datetime(2026, 11, 29, 14, 20, tzinfo=UTC)
 
 

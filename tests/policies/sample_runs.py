@@ -1,4 +1,4 @@
-"""Nodes, candidates and runs for the tests of this room, all made from clusters/lab.yaml."""
+"""Nodes, candidates and runs for the tests of this room, all made from clusters/lab-containers.yaml."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -22,7 +22,7 @@ from spec.plan import ClusterPlan, derive
 from spec.schema import Cluster, Role, Substrate
 
 NOW = datetime(2026, 11, 29, 14, 20, tzinfo=UTC)
-LAB = Path(__file__).parents[2] / "clusters" / "lab.yaml"
+LAB = Path(__file__).parents[2] / "clusters" / "lab-containers.yaml"
 SIGNER = CryptoSigner.generate_ed25519()
 STRANGER = CryptoSigner.generate_ed25519()
 CONTROLS = ("gpu.count", "gpu.ecc.uncorrected", "kernel.uptime", "time.offset")

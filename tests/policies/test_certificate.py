@@ -73,7 +73,7 @@ def test_an_issued_certificate_says_what_was_judged() -> None:
         NOW,
         node="gpu-0",
         identity=identify(examination()).digest,
-        cluster="lab",
+        cluster="lab-containers",
         spec=PLAN.digest,
         wanted=CertificateClass.LAB,
     )

@@ -18,7 +18,7 @@ ROLES = ROOT / "roles"
 OWN = ("base", "network", "firewall", "chrony", "rdma", "gpu")
 """The roles that are examined here."""
 
-CLUSTERS = ("lab", "lab-wide", "h100-roce-1024")
+CLUSTERS = ("lab", "lab-containers", "lab-wide", "h100-roce-1024")
 
 init_plugin_loader([])
 filter_loader.add_directory(str(ROLES / "network" / "filter_plugins"))

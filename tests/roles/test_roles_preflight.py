@@ -15,7 +15,7 @@ Variables = dict[str, Any]
 
 
 def _host() -> Variables:
-    return deepcopy(clustered("lab")["all"]["hosts"]["gpu-0"])
+    return deepcopy(clustered("lab-containers")["all"]["hosts"]["gpu-0"])
 
 
 def _interfaces(**changes: Any) -> Variables:
@@ -80,7 +80,7 @@ REFUSED: list[tuple[str, Variables, str]] = [
 def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """What each host was told: each contradiction is one, and so is each node of the lab, as its plan has it."""
     folder = tmp_path_factory.mktemp("preflight")
-    plan = deepcopy(clustered("lab")["all"])
+    plan = deepcopy(clustered("lab-containers")["all"])
     cases = {f"case-{i}": (role, changes) for i, (role, changes, _) in enumerate(REFUSED)}
     for name, (role, changes) in cases.items():
         own = {"base_hostname": "gpu-0", "chrony_address": "10.77.1.14", "ansible_user": "muster"}

@@ -127,7 +127,7 @@ def test_ports_of_jobs_are_the_ephemeral_range_of_compute_nodes_alone() -> None:
 
 
 def test_settings_of_the_kernel_are_left_alone_where_it_is_the_hosts() -> None:
-    lab = evaluate("base_sysctl | list", variables("lab", "gpu-0"))
+    lab = evaluate("base_sysctl | list", variables("lab-containers", "gpu-0"))
     real = evaluate("base_sysctl | list", variables("h100-roce-1024", "gpu-0"))
     assert [name for name in lab if not name.startswith("net.")] == []
     assert "vm.zone_reclaim_mode" in real

@@ -34,14 +34,14 @@ def test_the_picture_is_the_one_that_was_looked_at(clusters, name, snapshot):
     assert picture(load(clusters / f"{name}.yaml")) == snapshot(extension_class=Picture)
 
 
-@pytest.mark.parametrize("name", ["lab", "lab-wide", "h100-roce-1024"])
+@pytest.mark.parametrize("name", ["lab", "lab-containers", "lab-wide", "h100-roce-1024"])
 def test_the_same_plan_gives_the_same_picture(clusters, name):
     cluster = load(clusters / f"{name}.yaml")
     assert picture(cluster) == picture(cluster.model_copy(deep=True))
 
 
 def test_every_node_switch_and_rack_of_a_small_cluster_is_in_it(clusters):
-    plan = derive(load(clusters / "lab.yaml"))
+    plan = derive(load(clusters / "lab-containers.yaml"))
     words = [element.text for element in elements(draw(plan), "text")]
     for node in plan.nodes:
         assert node.name in words
@@ -100,7 +100,7 @@ def test_names_cannot_bring_markup_or_control_characters_into_the_picture(site):
 
 
 def test_the_picture_loads_nothing_and_can_be_read_aloud(clusters):
-    svg = picture(load(clusters / "lab.yaml"))
+    svg = picture(load(clusters / "lab-containers.yaml"))
     assert re.findall(r"https?://[^\"]*", svg) == ["http://www.w3.org/2000/svg"]  # the namespace
     assert not re.search(r"href|src=|url\(|@import|<script|<style|<image", svg)
     root = ET.fromstring(svg)  # noqa: S314
@@ -112,7 +112,7 @@ def test_the_picture_loads_nothing_and_can_be_read_aloud(clusters):
 
 def test_every_word_fits_where_it_stands(clusters):
     """A letter of a wide sans-serif font is at most 0.62 of its size on average."""
-    for name in ("lab", "lab-wide", "h100-roce-1024"):
+    for name in ("lab", "lab-containers", "lab-wide", "h100-roce-1024"):
         for text in elements(picture(load(clusters / f"{name}.yaml")), "text"):
             half = len(text.text) * float(text.get("font-size")) * 0.62
             x = float(text.get("x"))

@@ -12,7 +12,7 @@ from spec.plan.expectations import EXPECTED, FEW, probed_peers
 from spec.schema import Role
 
 CLUSTERS = Path(__file__).parents[2] / "clusters"
-LAB = derive(load(CLUSTERS / "lab.yaml"))
+LAB = derive(load(CLUSTERS / "lab-containers.yaml"))
 LARGE = derive(load(CLUSTERS / "h100-roce-1024.yaml"))
 
 

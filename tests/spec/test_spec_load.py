@@ -28,7 +28,7 @@ def line_of(path: Path, text: str, nth: int = 0) -> int:
 
 
 def test_a_spec_with_five_errors_of_five_kinds_gives_five_errors_with_their_lines(clusters, tmp_path):
-    text = (clusters / "lab.yaml").read_text()
+    text = (clusters / "lab-containers.yaml").read_text()
     for good, bad in {
         "kind: tcp": "kind: tpc",  # a value that is not one
         "    count: 2\n    roles: [storage]": "    cuont: 2\n    roles: [storage]",  # a key misspelt
@@ -187,7 +187,7 @@ def test_what_follows_from_an_error_is_not_an_error_of_its_own(written, site):
 
 
 def test_a_field_that_is_not_written_is_found_at_what_encloses_it(clusters):
-    path = clusters / "lab.yaml"
+    path = clusters / "lab-containers.yaml"
     assert locate(path, "networks.storage.switch_mtu") == line_of(path, "  storage:")
     assert locate(path, "nodes[1].count") == line_of(path, "count: 2")
     assert locate(path, "nothing.like.this") == 1
@@ -201,7 +201,7 @@ def test_words_of_yaml_mean_what_they_look_like(written, site):
 
 
 def test_a_spec_written_out_and_read_again_is_the_same(clusters, written):
-    for name in ("lab", "lab-wide", "h100-roce-1024"):
+    for name in ("lab", "lab-containers", "lab-wide", "h100-roce-1024"):
         cluster = load(clusters / f"{name}.yaml")
         assert load(written(dump(cluster))) == cluster
 

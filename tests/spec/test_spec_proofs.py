@@ -273,7 +273,7 @@ def test_a_refused_design_is_printed_as_people_know_it(site, written):
     assert str(nics).splitlines()[0].endswith("nodes[2].nics.fabric: 1 NICs, but fabric.rails is 2")
 
 
-@pytest.mark.parametrize("name", ["lab", "lab-wide", "lab-vm", "h100-roce-1024"])
+@pytest.mark.parametrize("name", ["lab", "lab-containers", "lab-wide", "h100-roce-1024"])
 def test_every_spec_that_ships_is_accepted_and_states_what_it_lacks(clusters, name):
     found = check(clusters / f"{name}.yaml")
     assert found.errors == ()

@@ -26,6 +26,7 @@ def plan() -> ClusterPlan:
 
 
 @pytest.fixture
-def gpu_machine(plan: ClusterPlan) -> Machine:
-    """One of the lab's GPU nodes as a machine."""
-    return machine("test", plan.node("gpu-0"), "0" * 16, "1" * 16)
+def gpu_machine() -> Machine:
+    """A GPU node of the lab that has containers only."""
+    node = derive(load(ROOT / "clusters" / "lab-containers.yaml")).node("gpu-0")
+    return machine("test", node, "0" * 16, "1" * 16)

@@ -99,8 +99,10 @@ def test_a_host_where_no_task_ran_holds_nothing() -> None:
 
 @given(st.text(max_size=50) | st.none() | st.integers(), st.dictionaries(st.text(max_size=9), st.text(max_size=9)))
 def test_no_message_of_a_node_breaks_the_record(said: Any, more: dict[str, str]) -> None:
+    failed = event("runner_on_failed")
+    failed["event_data"]["res"] = {**more, "msg": said}
     recorded(
-        event("runner_on_failed", **{**more, "msg": said}),
+        failed,
         event("runner_on_ok", changed=True, diff=said, results=[said]),
     )
 

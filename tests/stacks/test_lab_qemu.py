@@ -20,7 +20,7 @@ PLACES = Places(where=Path("/m"), kernel=Path("/i/vmlinuz"), initrd=Path("/i/ini
 @pytest.fixture(scope="module")
 def mixed() -> ClusterPlan:
     """The plan of the lab whose GPU nodes are virtual machines."""
-    return derive(load(ROOT / "clusters" / "lab-vm.yaml"))
+    return derive(load(ROOT / "clusters" / "lab.yaml"))
 
 
 @pytest.fixture
@@ -113,7 +113,7 @@ def test_containers_on_the_same_bridges_have_the_same_packet_sizes_and_no_rails(
 
 
 def test_the_deployment_says_that_machines_are_virtual_and_rdma_is_software(mixed: ClusterPlan) -> None:
-    said = lab.deployment("vm", ROOT / "clusters/lab-vm.yaml", mixed, {}).simulated
+    said = lab.deployment("vm", ROOT / "clusters/lab.yaml", mixed, {}).simulated
     assert any("virtual" in each and "emulated" in each for each in said)
     assert any("Soft-RoCE" in each for each in said)
     assert not any("TCP" in each for each in said)

@@ -92,12 +92,14 @@ def test_there_is_a_machine_for_each_node_with_what_the_plan_says(recorded: Reco
     assert machines.keys() == {node.name for node in plan.nodes}
     for node in plan.nodes:
         inputs = machines[node.name].inputs
-        assert (inputs["image"], inputs["vendor"]) == ("a" * 64, "b" * 64)
-        assert [port["mac"] for port in inputs["ports"]] == [each.mac for each in node.interfaces]
+        assert (inputs["kind"], inputs["vendor"]) == (node.machine.value, "b" * 64)
+        assert [port["name"] for port in inputs["ports"]] == [
+            name for each in node.interfaces for name in each.links or (each.name,)
+        ]
 
 
 def test_virtual_machines_stand_on_an_image_of_their_own_that_is_made_before_them(recorded: Recorded) -> None:
-    declare(ROOT / "clusters/lab-vm.yaml")
+    declare(ROOT / "clusters/lab.yaml")
     images = {name: each.inputs["image"] for name, each in recorded.resources.items() if "image" in each.inputs}
     assert images["control-0"] == "a" * 64
     assert images["gpu-0"] == recorded.resources["images"].inputs["vm"]
@@ -126,7 +128,7 @@ def test_the_output_is_a_deployment_of_this_spec(recorded: Recorded, plan: Clust
     assert any("simulated" in each for each in found.simulated)
 
 
-@pytest.mark.parametrize("name", ["lab", "lab-vm"])
+@pytest.mark.parametrize("name", ["lab", "lab-containers"])
 def test_the_deployment_names_the_image_that_each_machine_is_made_from(recorded: Recorded, name: str) -> None:
     """A machine's own image: the part of its digest that covers every recipe that went into it."""
     images = declare(ROOT / f"clusters/{name}.yaml")["cluster"]["images"]
@@ -141,7 +143,7 @@ def test_converge_depends_on_the_roles_and_on_the_plan(recorded: Recorded, tmp_p
     declare()
     before = recorded.resources["converge"].inputs["inputs"]
     changed = tmp_path / "changed.yaml"
-    changed.write_text((ROOT / "clusters/lab.yaml").read_text().replace("queue: train", "queue: other"))
+    changed.write_text((ROOT / "clusters/lab-containers.yaml").read_text().replace("queue: train", "queue: other"))
     declare(changed)
     assert recorded.resources["converge"].inputs["inputs"] != before
 
@@ -164,7 +166,7 @@ def test_what_the_lab_cannot_make_is_refused_before_anything_is_declared(
     recorded: Recorded, tmp_path: Path, change: tuple[str, str], told: str
 ) -> None:
     other = tmp_path / "other.yaml"
-    other.write_text((ROOT / "clusters/lab.yaml").read_text().replace(*change, 1))
+    other.write_text((ROOT / "clusters/lab-containers.yaml").read_text().replace(*change, 1))
     load(other)
     with pytest.raises(pulumi.RunError, match=told):
         declare(other)
@@ -173,7 +175,7 @@ def test_what_the_lab_cannot_make_is_refused_before_anything_is_declared(
 
 def test_a_design_whose_proofs_fail_is_refused_with_each_of_them(recorded: Recorded, tmp_path: Path) -> None:
     other = tmp_path / "other.yaml"
-    other.write_text((ROOT / "clusters/lab.yaml").read_text().replace("monitors: 3", "monitors: 2"))
+    other.write_text((ROOT / "clusters/lab-containers.yaml").read_text().replace("monitors: 3", "monitors: 2"))
     with pytest.raises(pulumi.RunError, match="the design does not hold"):
         declare(other)
     assert recorded.resources == {}
@@ -211,7 +213,7 @@ def test_pins_and_waivers_that_do_not_exist_are_refused_before_anything_is_decla
     recorded: Recorded, tmp_path: Path, change: tuple[str, str], told: str
 ) -> None:
     other = tmp_path / "other.yaml"
-    other.write_text((ROOT / "clusters/lab.yaml").read_text().replace(*change, 1))
+    other.write_text((ROOT / "clusters/lab-containers.yaml").read_text().replace(*change, 1))
     with pytest.raises(pulumi.RunError, match=told):
         declare(other)
     assert recorded.resources == {}

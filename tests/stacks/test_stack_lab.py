@@ -55,7 +55,7 @@ def stack() -> Iterator[str]:
 @pytest.fixture
 def small(tmp_path: Path) -> Path:
     """The least that keeps three copies: three service nodes and one GPU node."""
-    text = read(ROOT / "clusters/lab.yaml").data
+    text = read(ROOT / "clusters/lab-containers.yaml").data
     for group in text["nodes"]:
         group["count"] = {"control": 1, "storage": 2, "gpu": 1}[group["name"]]
     path = tmp_path / "small.yaml"

@@ -50,7 +50,7 @@ def remains(stack: str) -> list[str]:
 
 
 def test_it_boots_answers_comes_back_after_a_power_cut_and_leaves_nothing(state_home: Path, stack: str) -> None:
-    plan = derive(load(ROOT / "clusters/lab-vm.yaml"))
+    plan = derive(load(ROOT / "clusters/lab.yaml"))
     images = asyncio.run(lab.built(plan, lambda _: None))
     vendor = asyncio.run(lab.vendor_repository(lambda _: None))
     made = model.machine(stack, plan.node("gpu-0"), images[plan.node("gpu-0").machine], vendor)

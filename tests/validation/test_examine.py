@@ -28,7 +28,7 @@ LATER = datetime(2026, 11, 29, 12, 1, tzinfo=UTC)
 
 @pytest.fixture(scope="module")
 def plan() -> ClusterPlan:
-    return derive(load(Path(__file__).parents[2] / "clusters" / "lab.yaml"))
+    return derive(load(Path(__file__).parents[2] / "clusters" / "lab-containers.yaml"))
 
 
 def answer(*records: dict[str, Any], node: str = "gpu-0", identity: Any = None) -> Completed:

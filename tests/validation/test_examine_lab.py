@@ -38,7 +38,7 @@ NOT_YET = {"slurm.node_state", *(name for name in SHAPES if name.startswith("fil
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ClusterPlan, Deployment]]:
     """A control node and two GPU nodes, started and not converged."""
-    text = read(ROOT / "clusters" / "lab.yaml").data
+    text = read(ROOT / "clusters" / "lab-containers.yaml").data
     text["nodes"] = [each for each in text["nodes"] if each["name"] in ("control", "gpu")]
     spec = tmp_path_factory.mktemp("spec") / "small.yaml"
     spec.write_text(yaml.safe_dump(text, sort_keys=False))

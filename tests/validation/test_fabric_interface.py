@@ -17,7 +17,7 @@ UP = {"address": "10.77.64.14/24", "mtu": 9000, "state": "up"}
 
 @pytest.fixture(scope="module")
 def node() -> Node:
-    return derive(load(Path("clusters/lab.yaml"))).node("gpu-0")
+    return derive(load(Path("clusters/lab-containers.yaml"))).node("gpu-0")
 
 
 def told(*values: Any, outcome: Outcome = Outcome.MEASURED) -> Examination:

@@ -26,7 +26,7 @@ PORTS = {f"gpu-{i}": Port(device="rxe_rail0", port=1) for i in range(2)}
 @pytest.fixture(scope="module")
 def plan() -> ClusterPlan:
     """The lab whose rails carry RDMA."""
-    return derive(load(ROOT / "clusters" / "lab-vm.yaml"))
+    return derive(load(ROOT / "clusters" / "lab.yaml"))
 
 
 class Nodes:

@@ -15,7 +15,7 @@ NOW = datetime(2026, 11, 29, 12, tzinfo=UTC)
 
 @pytest.fixture(scope="module")
 def plan():
-    return derive(load(Path("clusters/lab.yaml")))
+    return derive(load(Path("clusters/lab-containers.yaml")))
 
 
 def examination(plan, name, *, lost=(), interfaces=None, unreachable=None, outcome=Outcome.MEASURED):

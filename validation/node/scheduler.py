@@ -10,13 +10,15 @@ from validation.node.measure import Unmeasurable, measure
 def node_state(host: Host) -> dict[str, str | None]:
     """`{state, reason, gres}`: the state as in `IDLE+DRAIN`, the reason of a drain, the GPUs that jobs can ask for.
 
-    Raises Unmeasurable where Slurm does not know the node.
+    Raises Unmeasurable where Slurm does not know the node, or the node no Slurm.
     """
     try:
         return read_node(host.run("scontrol", "show", "node", "--oneliner", host.node))
     except CommandFailed as error:
         if "not found" in str(error):
             raise Unmeasurable(f"Slurm knows no node {host.node}") from None
+        if "configuration source" in str(error):
+            raise Unmeasurable("there is no Slurm configuration on this node") from None
         raise
 
 
