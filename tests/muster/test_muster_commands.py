@@ -15,6 +15,7 @@ from muster.commands.nodes import exit_of
 from muster.console import Problem
 from muster.standing import Standing
 from policies import design, evidence
+from policies.catalogue import load_catalogue
 from policies.exits import Exit
 from policies.measurement import Examination
 from policies.pins import load_pins
@@ -97,7 +98,9 @@ def test_the_plan_for_machines_is_one_document_with_every_proof_by_name(muster: 
 
 
 def test_the_topology_is_drawn_where_it_is_asked_for(muster: Muster, tmp_path: Path) -> None:
-    code, out, _ = muster("plan", str(ROOT / "clusters/lab-containers.yaml"), "--svg", str(tmp_path / "new" / "lab.svg"))
+    code, out, _ = muster(
+        "plan", str(ROOT / "clusters/lab-containers.yaml"), "--svg", str(tmp_path / "new" / "lab.svg")
+    )
     assert code is Exit.PASS
     assert (tmp_path / "new" / "lab.svg").read_text().startswith("<svg")
     assert "lab.svg" in out
@@ -238,6 +241,20 @@ def test_controls_can_be_listed_by_area_and_an_empty_list_is_an_error(muster: Mu
     assert code is Exit.PASS
     assert all(control["id"].startswith("gpu.") for control in json.loads(out))
     assert muster("controls", "nothing")[0] is Exit.USAGE
+
+
+@pytest.mark.parametrize("area", sorted({f"{each.id.partition('.')[0]}." for each in load_catalogue()}))
+def test_the_controls_of_an_area_say_why_and_how_to_repair_on_80_columns(muster: Muster, area: str) -> None:
+    told = json.loads(muster("controls", area, "--json")[1])
+    code, out, _ = muster("controls", area)
+    assert code is Exit.PASS
+    assert max(map(len, out.splitlines())) <= 80
+    text = " ".join(out.split())
+    for control in told:
+        for words in (control["id"], control["title"], control["why"], control["repair"]["do"]):
+            assert " ".join(words.split()) in text
+        if control["repair"]["role"]:
+            assert f"(role {control['repair']['role']})" in text
 
 
 @pytest.mark.parametrize(
