@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from muster.commands.nodes import Json, Names, Stack, certify
+from muster.commands.nodes import Json, Names, Stack, certification, files
 from muster.commands.plan import read
 from muster.console import Problem, document, progress, result, say
 from muster.standing import DEFAULT_STACK, standing
@@ -37,6 +37,7 @@ def up(
     cluster: Cluster = DEFAULT_STACK,
     spec: Annotated[Path | None, typer.Option(help="The spec, where it is not clusters/NAME.yaml.")] = None,
     no_certify: Annotated[bool, typer.Option("--no-certify", help="Stop once the nodes are converged.")] = False,
+    as_json: Json = False,
 ) -> int:
     """Stand a cluster up, converge it, examine and certify every node, write the report."""
     from stacks import lifecycle  # loads the engine's library, which most commands do without
@@ -58,12 +59,25 @@ def up(
             deployment = lifecycle.up(cluster, path, show)
     except lifecycle.StackError as error:
         raise Problem(str(error), advice="mend it and run the same again: what stands is kept") from None
-    result(f"{cluster} stands: {len(deployment.nodes)} nodes, converged")
-    if no_certify:
+    tell = say if as_json else result
+    tell(f"{cluster} stands: {len(deployment.nodes)} nodes, converged")
+    done = None if no_certify else certification(cluster, [])
+    code = done.exit if done else Exit.PASS
+    if as_json:
+        document(
+            {
+                "deployment": deployment.model_dump(mode="json"),
+                "certificates": done.certificates() if done else None,
+                "pool": done.pool() if done else None,
+                "report": files(done.report) if done else None,
+                "exit": code,
+            }
+        )
+    elif done:
+        done.show()
+        result(f"next: muster status --stack {cluster} · ssh -F {deployment.ssh_config} {deployment.nodes[0]}")
+    else:
         result(f"next: muster certify --stack {cluster}")
-        return Exit.PASS
-    code = certify(None, stack=cluster)
-    result(f"next: muster status --stack {cluster} · ssh -F {deployment.ssh_config} {deployment.nodes[0]}")
     return code
 
 
@@ -89,9 +103,7 @@ def lacking() -> list[str]:
     return found
 
 
-def down(
-    cluster: Cluster = DEFAULT_STACK,
-) -> int:
+def down(cluster: Cluster = DEFAULT_STACK, as_json: Json = False) -> int:
     """Remove a cluster: machines, networks, disks, keys and certificates. Caches and reports stay."""
     from stacks import lifecycle
 
@@ -100,7 +112,10 @@ def down(
             lifecycle.destroy(cluster, show)
     except lifecycle.StackError as error:
         raise Problem(str(error)) from None
-    result(f"{cluster} is gone: nothing of it runs. next: make up CLUSTER={cluster}")
+    if as_json:
+        document({"stack": cluster, "stands": False})
+    else:
+        result(f"{cluster} is gone: nothing of it runs. next: make up CLUSTER={cluster}")
     return Exit.PASS
 
 
@@ -134,13 +149,19 @@ def converge(
     return Exit.FAIL if check and done.changed_tasks else Exit.PASS
 
 
-def env(stack: Stack = DEFAULT_STACK) -> int:
+def env(stack: Stack = DEFAULT_STACK, as_json: Json = False) -> int:
     """Print what `pulumi` by hand needs: eval "$(muster env)"; pulumi preview."""
     from stacks import lifecycle
 
-    for name, value in lifecycle.environment(stack).items():
-        result(f"export {name}={shlex.quote(value)}")
-    result(f"export PULUMI_STACK={shlex.quote(stack)}")
+    try:
+        variables = {**lifecycle.environment(stack), "PULUMI_STACK": stack}
+    except lifecycle.StackError as error:
+        raise Problem(str(error)) from None
+    if as_json:
+        document(variables)
+    else:
+        for name, value in variables.items():
+            result(f"export {name}={shlex.quote(value)}")
     return Exit.PASS
 
 

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from muster.commands.nodes import Json, Stack
+from muster.commands.nodes import Json, Stack, files
 from muster.console import Problem, document, result, say
 from muster.look import look
 from muster.standing import DEFAULT_STACK, standing
@@ -104,7 +104,7 @@ def report(
         raise Problem(str(error)) from None
     paths = write_report(found, folder)
     if as_json:
-        document({"html": str(paths.html), "json": str(paths.json), "junit": str(paths.junit)})
+        document(files(paths))
     else:
         result(f"{paths.html}\n{paths.json}\n{paths.junit}")
     return Exit.PASS

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,7 +19,7 @@ from policies import evidence, keys
 from policies.certificate import CertificateError, verify
 from policies.evidence import Run
 from policies.exits import Exit
-from policies.report import write_report
+from policies.report import Paths, write_report
 from policies.verdict import State, Verdict
 from pool.decision import PoolNode
 from pool.decision import Standing as Right
@@ -48,20 +49,65 @@ def register(app: typer.Typer) -> None:
 
 def certify(nodes: Names = None, stack: Stack = DEFAULT_STACK, as_json: Json = False) -> int:
     """Examine nodes, sign a certificate for each that passed, and open it in the pool."""
+    done = certification(stack, nodes or [])
+    if as_json:
+        document({"run": done.run.model_dump(mode="json"), "pool": done.pool(), "report": files(done.report)})
+    else:
+        done.show()
+    return done.exit
+
+
+@dataclass(frozen=True)
+class Certification:
+    """A certification run that is over: what it found, its report, and what it changed in the pool."""
+
+    run: Run
+    report: Paths
+    nodes: Mapping[str, PoolNode]
+    applied: tuple[Applied, ...]
+
+    @property
+    def exit(self) -> Exit:
+        """That of the run; an error where the pool could not be made to follow it."""
+        return Exit.ERROR if any(each.problem for each in self.applied) else exit_of(self.run)
+
+    def pool(self) -> list[dict[str, Any]]:
+        """What was changed in the pool, as JSON."""
+        return [applied(each) for each in self.applied]
+
+    def certificates(self) -> dict[str, dict[str, Any]]:
+        """Each node's certificate, or why it has none, as JSON."""
+        return {
+            name: {
+                "certified": given.certificate is not None,
+                "expires": given.certificate.expires.isoformat() if given.certificate else None,
+                "refused": list(given.refused),
+            }
+            for name, given in self.run.awards.items()
+        }
+
+    def show(self) -> None:
+        """Prints it for people."""
+        _show(self.run, self.nodes)
+        problems(self.applied)
+        result(f"report: {self.report.html}")
+
+
+def certification(stack: str, names: list[str]) -> Certification:
+    """Examines nodes, all where none is named, and keeps what follows: report, certificates, places in the pool."""
     cluster = standing(stack)
-    chosen = cluster.chosen(nodes or [])
+    chosen = cluster.chosen(names)
     say(f"examining {len(cluster.plan.nodes)} of {len(cluster.plan.nodes)} nodes")
     run = asyncio.run(run_certification(cluster, chosen, say))
-    paths = write_report(run, evidence.save(run, cluster.reports))
+    report = write_report(run, evidence.save(run, cluster.reports))
     refused = {name: given.refused[0] for name, given in run.awards.items() if given.refused}
-    nodes_now, done = admit(cluster, refused, {each.node: each for each in run.examinations})
-    if as_json:
-        document({"run": run.model_dump(mode="json"), "pool": [applied(each) for each in done]})
-    else:
-        _show(run, nodes_now)
-        problems(done)
-        result(f"report: {paths.html}")
-    return Exit.ERROR if any(each.problem for each in done) else exit_of(run)
+    nodes, done = admit(cluster, refused, {each.node: each for each in run.examinations})
+    return Certification(run, report, nodes, done)
+
+
+def files(report: Paths) -> dict[str, str]:
+    """Where a report was written, as JSON."""
+    return {"html": str(report.html), "json": str(report.json), "junit": str(report.junit)}
 
 
 def problems(done: Iterable[Applied]) -> None:
