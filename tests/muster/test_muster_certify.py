@@ -31,7 +31,8 @@ def seen(cluster: Standing, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     async def examine_fabric(*_: object) -> object:
         asked.append("fabric")
-        return sample_runs.fabric(cluster.plan)
+        now = datetime.now(UTC)
+        return sample_runs.fabric(cluster.plan, started=now, finished=now)
 
     def opened(self: Standing) -> object:
         asked.append("key")

@@ -97,7 +97,9 @@ def test_the_plan_for_machines_is_one_document_with_every_proof_by_name(muster: 
 
 
 def test_the_topology_is_drawn_where_it_is_asked_for(muster: Muster, tmp_path: Path) -> None:
-    code, out, _ = muster("plan", str(ROOT / "clusters/lab-containers.yaml"), "--svg", str(tmp_path / "new" / "lab.svg"))
+    code, out, _ = muster(
+        "plan", str(ROOT / "clusters/lab-containers.yaml"), "--svg", str(tmp_path / "new" / "lab.svg")
+    )
     assert code is Exit.PASS
     assert (tmp_path / "new" / "lab.svg").read_text().startswith("<svg")
     assert "lab.svg" in out
@@ -170,8 +172,15 @@ def test_the_gate_wants_every_compute_node_and_the_fabric(
 def good(cluster: Standing, certified: Callable[..., None], answers: Answers) -> Answers:
     """A cluster for which the gate says go; what its nodes answer."""
     certified("gpu-0", "gpu-1")
-    evidence.save(sample_runs.run(cluster.plan), cluster.reports)
+    save_run(cluster)
     return answers
+
+
+def save_run(cluster: Standing, **fabric: Any) -> None:
+    """Keeps a run of now, whose fabric's tests are of now too unless said otherwise."""
+    now = datetime.now(UTC)
+    told = sample_runs.fabric(cluster.plan, **({"started": now, "finished": now} | fabric))
+    evidence.save(sample_runs.run(cluster.plan).model_copy(update={"fabric": told}), cluster.reports)
 
 
 def test_the_gate_says_go_where_every_node_is_still_what_was_certified(muster: Muster, good: Answers) -> None:
@@ -214,6 +223,16 @@ def test_a_certificate_copied_to_other_hardware_under_the_same_name_passes_offli
     assert code is Exit.PASS
     assert "their hardware not looked at" in out
     assert not json.loads(muster("gate", "--class", "lab", "--offline", "--json")[1])["identified"]
+
+
+def test_the_fabric_result_of_an_earlier_run_does_not_open_the_gate_for_later_certificates(
+    muster: Muster, cluster: Standing, good: Answers
+) -> None:
+    before = datetime.now(UTC) - timedelta(days=2)
+    save_run(cluster, started=before, finished=before)
+    code, out, _ = muster("gate", "--class", "lab")
+    assert code is Exit.INVALID
+    assert "that run's result is missing" in out
 
 
 def test_offline_no_node_is_asked(muster: Muster, good: Answers) -> None:
