@@ -51,10 +51,11 @@ def certify(nodes: Names = None, stack: Stack = DEFAULT_STACK, as_json: Json = F
     cluster = standing(stack)
     chosen = cluster.chosen(nodes or [])
     say(f"examining {len(cluster.plan.nodes)} of {len(cluster.plan.nodes)} nodes")
-    run = asyncio.run(run_certification(cluster, chosen, say))
-    paths = write_report(run, evidence.save(run, cluster.reports))
-    refused = {name: given.refused[0] for name, given in run.awards.items() if given.refused}
-    nodes_now, done = admit(cluster, refused, {each.node: each for each in run.examinations})
+    with cluster.alone():
+        run = asyncio.run(run_certification(cluster, chosen, say))
+        paths = write_report(run, evidence.save(run, cluster.reports))
+        refused = {name: given.refused[0] for name, given in run.awards.items() if given.refused}
+        nodes_now, done = admit(cluster, refused, {each.node: each for each in run.examinations})
     if as_json:
         document({"run": run.model_dump(mode="json"), "pool": [applied(each) for each in done]})
     else:

@@ -280,6 +280,21 @@ def test_a_certification_ends_with_what_weighs_most(states: dict[str, State], co
     assert exit_of(sample_runs.run(judged=judged)) is code
 
 
+@pytest.mark.parametrize("argv", [("certify",), ("certify", "gpu-0"), ("drift", "--fast")])
+def test_two_runs_on_one_stack_do_not_undo_each_others_certificates(
+    muster: Muster, cluster: Standing, certified: Callable[..., None], argv: tuple[str, ...]
+) -> None:
+    certified("gpu-0")
+    with cluster.alone():
+        code, out, err = muster(*argv)
+    assert code is Exit.ERROR
+    assert out == ""
+    assert "at work on lab" in err
+    assert cluster.envelopes().keys() == {"gpu-0"}
+    with cluster.alone():
+        pass  # it is free again
+
+
 def test_status_shows_certificates_and_places_in_the_pool(
     muster: Muster, cluster: Standing, certified: Callable[..., None], slurm: Slurm
 ) -> None:
