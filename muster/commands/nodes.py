@@ -12,6 +12,7 @@ from securesystemslib.signer import Key
 
 from muster.admission import admit, credentials, pool_of
 from muster.certify import certify as run_certification
+from muster.certify import fault
 from muster.console import Problem, document, out, result, say, table
 from muster.standing import DEFAULT_STACK, standing
 from policies import evidence, keys
@@ -55,7 +56,7 @@ def certify(nodes: Names = None, stack: Stack = DEFAULT_STACK, as_json: Json = F
         run = asyncio.run(run_certification(cluster, chosen, say))
         paths = write_report(run, evidence.save(run, cluster.reports))
         refused = {name: given.refused[0] for name, given in run.awards.items() if given.refused}
-        nodes_now, done = admit(cluster, refused, {each.node: each for each in run.examinations})
+        nodes_now, done = admit(cluster, refused | others_at_fault(run), {each.node: each for each in run.examinations})
     if as_json:
         document({"run": run.model_dump(mode="json"), "pool": [applied(each) for each in done]})
     else:
@@ -63,6 +64,12 @@ def certify(nodes: Names = None, stack: Stack = DEFAULT_STACK, as_json: Json = F
         problems(done)
         result(f"report: {paths.html}")
     return Exit.ERROR if any(each.problem for each in done) else exit_of(run)
+
+
+def others_at_fault(run: Run) -> dict[str, str]:
+    """Nodes that nobody asked for and that the run found at fault, and for what: they lose their certificates too."""
+    names = [node.name for node in run.plan.nodes if node.name not in run.awards]
+    return {name: why for name in names if (why := fault(name, run.verdicts, run.fabric))}
 
 
 def problems(done: Iterable[Applied]) -> None:
@@ -111,6 +118,9 @@ def _show(run: Run, pool: Mapping[str, PoolNode]) -> None:
         told = {reason for reason in given.refused if not any(reason.startswith(v.control) for v in verdicts)}
         for reason in sorted(told):
             result(Text(f"            {reason}", "red"))
+    for name, why in others_at_fault(run).items():
+        line = f"not asked for, but at fault, so without a certificate{_in_pool(pool.get(name))}: {why}"
+        result(Text.assemble((f"{name:<12}", "bold"), (line, "bold red")))
     for note in dict.fromkeys([*run.site.simulated, *(run.fabric.simulated if run.fabric else ())]):
         result(Text(f"not real: {note}", "dim"))
     good = sum(1 for given in run.awards.values() if given.certificate)

@@ -9,9 +9,23 @@ import sample_runs
 
 from muster import certify as certification
 from muster.certify import Observed, certify
+from muster.commands.nodes import others_at_fault
 from muster.console import Problem
 from muster.standing import Standing
 from policies.judge import judge_cluster
+from policies.measurement import Examination, Measurement, Outcome
+
+
+FAULTY = "gpu-1"
+"""Lost a GPU."""
+
+
+def examined(name: str, now: datetime) -> Examination:
+    changed = {}
+    if name == FAULTY:
+        lost = Measurement(measure="gpu.count", outcome=Outcome.MEASURED, value=7)
+        changed = {"identity": sample_runs.identity(name, 7), "measurements": (lost,)}
+    return sample_runs.examination(name, started=now, finished=now, **changed)
 
 
 @pytest.fixture
@@ -23,7 +37,7 @@ def seen(cluster: Standing, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     async def observe(cluster: Standing, say: Callable[[str], None]) -> Observed:
         asked.append("nodes")
         now = datetime.now(UTC)
-        told = {node.name: sample_runs.examination(node.name, started=now, finished=now) for node in cluster.plan.nodes}
+        told = {node.name: examined(node.name, now) for node in cluster.plan.nodes}
         judged = judge_cluster(
             cluster.catalogue, cluster.plan, cluster.pins, told.values(), cluster.waivers, datetime.now(UTC)
         )
@@ -57,3 +71,22 @@ def test_a_key_that_cannot_sign_is_told_before_any_node_is_examined(
     with pytest.raises(Problem):
         asyncio.run(certify(cluster, cluster.plan.nodes, print))
     assert seen == ["key"]
+
+
+def test_a_run_takes_the_certificate_of_a_node_at_fault_that_nobody_asked_for(
+    cluster: Standing, seen: list[str], certified: Callable[..., None]
+) -> None:
+    certified("gpu-0", FAULTY)
+    run = asyncio.run(certify(cluster, [cluster.plan.node("control-0")], print))
+    assert run.awards.keys() == {"control-0"}
+    assert cluster.envelopes().keys() == {"gpu-0"}, "what could not be told of gpu-0 takes nothing away"
+    assert others_at_fault(run).keys() == {FAULTY}
+    assert others_at_fault(run)[FAULTY].startswith("gpu.count: ")
+    assert run.gate is not None
+    assert not run.gate.go
+
+
+def test_a_node_that_was_asked_for_is_no_other(cluster: Standing, seen: list[str]) -> None:
+    run = asyncio.run(certify(cluster, cluster.plan.nodes, print))
+    assert run.awards[FAULTY].refused
+    assert others_at_fault(run) == {}
