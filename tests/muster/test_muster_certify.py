@@ -15,7 +15,6 @@ from muster.standing import Standing
 from policies.judge import judge_cluster
 from policies.measurement import Examination, Measurement, Outcome
 
-
 FAULTY = "gpu-1"
 """Lost a GPU."""
 
