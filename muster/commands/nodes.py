@@ -10,11 +10,11 @@ import typer
 from rich.text import Text
 from securesystemslib.signer import Key
 
-from muster.admission import admit, credentials, pool_of
+from muster.admission import admit, pool_of
 from muster.certify import certify as run_certification
 from muster.certify import fault
 from muster.console import Problem, document, out, result, say, table
-from muster.standing import DEFAULT_STACK, standing
+from muster.standing import DEFAULT_STACK, Standing, standing
 from policies import evidence, keys
 from policies.certificate import CertificateError, verify
 from policies.evidence import Run
@@ -22,7 +22,6 @@ from policies.exits import Exit
 from policies.report import write_report
 from policies.verdict import State, Verdict
 from pool.decision import PoolNode
-from pool.decision import Standing as Right
 from pool.slurm import Applied, PoolError
 
 Stack = Annotated[str, typer.Option("--stack", envvar="MUSTER_STACK", help="The stack whose cluster it is.")]
@@ -144,26 +143,23 @@ def _line(verdict: Verdict) -> Text:
 def status(stack: Stack = DEFAULT_STACK, as_json: Json = False) -> int:
     """Show every node's certificate and its place in the pool. Changes nothing, examines nothing."""
     cluster = standing(stack)
-    held = credentials(cluster, {})
     try:
         pool = pool_of(cluster).nodes()
     except PoolError as error:
         raise Problem(str(error)) from None
-    rows = [
-        _verified(cluster.certificate(each.name), each.name, None, cluster.trusted()) for each in cluster.plan.nodes
-    ]
+    trusted = cluster.trusted()
+    rows = [_verified(cluster.certificate(each.name), each.name, None, trusted, cluster) for each in cluster.plan.nodes]
     if as_json:
         document([{**row, "pool": pool[name].state if (name := row["node"]) in pool else None} for row in rows])
         return Exit.PASS
     shown = table("node", "roles", "certificate", "pool", "reason")
     for node, row in zip(cluster.plan.nodes, rows, strict=True):
         place = pool.get(node.name)
-        good = node.name not in held or held[node.name].standing is Right.VALID
         words = row["words"].removeprefix(f"{node.name}: ") if row["holds"] else row["kind"]
         shown.add_row(
             node.name,
             ", ".join(role.value for role in node.roles),
-            Text(words, "green" if row["holds"] and good else "red"),
+            Text(words, "green" if row["holds"] else "red"),
             place.state if place else "–",
             place.reason if place else "",
         )
@@ -185,17 +181,20 @@ def verify_certificates(
     identity: Annotated[str | None, typer.Option(help="Digest of the hardware identity that it must have now.")] = None,
     as_json: Json = False,
 ) -> int:
-    """Check certificates, offline: signature, node, hardware, expiry. Exit 5 where one does not hold."""
+    """Check certificates, offline: signature, node, hardware, expiry; those of the stack also for its spec and images.
+
+    Exit 5 where one does not hold.
+    """
     try:
         trusted = keys.trusted(key) if key else standing(stack).trusted()
     except keys.KeyFileError as error:
         raise Problem(str(error), exit=Exit.USAGE) from None
-    if files:
-        wanted = [(path, node) for path in files]
-    else:
-        cluster = standing(stack)
-        wanted = [(cluster.certificate(each.name), each.name) for each in cluster.plan.nodes]
-    rows = [_verified(path, expected, identity, trusted) for path, expected in wanted]
+    cluster = None if files else standing(stack)
+    wanted = [(path, node) for path in files or ()]
+    if cluster:
+        chosen = cluster.chosen([node] if node else [])
+        wanted = [(cluster.certificate(each.name), each.name) for each in chosen]
+    rows = [_verified(path, expected, identity, trusted, cluster) for path, expected in wanted]
     if as_json:
         document(rows)
     else:
@@ -205,9 +204,21 @@ def verify_certificates(
     return Exit.PASS if all(row["holds"] for row in rows) else Exit.INVALID
 
 
-def _verified(path: Path, node: str | None, identity: str | None, trusted: tuple[Key, ...]) -> dict[str, Any]:
+def _verified(
+    path: Path, node: str | None, identity: str | None, trusted: tuple[Key, ...], cluster: Standing | None
+) -> dict[str, Any]:
+    """One certificate as a row; `cluster` where it must be of that cluster as it stands."""
     try:
-        held = verify(_bounded(path), trusted, datetime.now(UTC), node=node, identity=identity)
+        held = verify(
+            _bounded(path),
+            trusted,
+            datetime.now(UTC),
+            node=node,
+            identity=identity,
+            cluster=cluster.plan.name if cluster else None,
+            spec=cluster.plan.digest if cluster else None,
+            image=cluster.deployment.images.get(node) if cluster and node else None,
+        )
     except FileNotFoundError:
         return {
             "file": str(path),

@@ -19,6 +19,8 @@ from policies.exits import Exit
 from policies.measurement import Examination
 from policies.pins import load_pins
 from policies.verdict import State
+from spec.load import load
+from spec.plan import derive
 
 Muster = Callable[..., tuple[Exit, str, str]]
 ROOT = Path(__file__).parents[2]
@@ -306,6 +308,42 @@ def test_status_shows_certificates_and_places_in_the_pool(
     assert not rows["gpu-1"]["holds"]
     assert rows["gpu-1"]["pool"] == "idle+drain"
     assert rows["control-0"]["pool"] is None
+
+
+@pytest.mark.parametrize("change", ["spec", "cluster", "image"])
+def test_a_certificate_that_the_gate_refuses_is_good_neither_for_verify_nor_for_status(
+    muster: Muster, cluster: Standing, certified: Callable[..., None], slurm: Slurm, change: str
+) -> None:
+    """Also where only the stack knows: it was issued for another spec, in another cluster, or of another image."""
+    names = [node.name for node in cluster.plan.nodes]
+    certified(*names)
+    deployment = cluster.deployment.state / "deployment.json"
+    told = json.loads(deployment.read_text())
+    if change == "image":
+        told["images"] = dict.fromkeys(names, "e" * 64)
+    else:
+        path = cluster.deployment.state / "other.yaml"
+        good, bad = ("name: lab", "name: other") if change == "cluster" else ("lifetime: P7D", "lifetime: P6D")
+        text = Path(told["spec"]).read_text()
+        assert good in text
+        path.write_text(text.replace(good, bad, 1))
+        told |= {"spec": str(path), "spec_digest": derive(load(path)).digest}
+    deployment.write_text(json.dumps(told))
+    kinds = {"spec": "SpecChanged", "cluster": "WrongCluster", "image": "ImageChanged"}
+    for argv, code in ((("verify",), Exit.INVALID), (("status",), Exit.PASS)):
+        ended, out, _ = muster(*argv, "--json")
+        assert ended is code
+        assert {row["kind"] for row in json.loads(out)} == {kinds[change]}
+        assert not any(row["holds"] for row in json.loads(out))
+
+
+def test_verify_looks_at_the_node_that_is_named_and_at_no_other(
+    muster: Muster, cluster: Standing, certified: Callable[..., None]
+) -> None:
+    certified("gpu-0")
+    assert muster("verify", "--node", "gpu-0")[0] is Exit.PASS
+    assert muster("verify", "--node", "gpu-1")[0] is Exit.INVALID
+    assert muster("verify", "--node", "gpu-9")[0] is Exit.USAGE
 
 
 def test_an_expired_certificate_says_so_and_exits_5(
