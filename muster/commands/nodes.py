@@ -38,6 +38,9 @@ MARKS = {
     State.NOT_EVALUATED: ("○", "bold red"),
 }
 
+MOST_FAULTS = 5
+"""Faults of the fabric that are printed; the report has all."""
+
 
 def register(app: typer.Typer) -> None:
     """Adds the commands."""
@@ -84,14 +87,17 @@ def applied(each: Applied) -> dict[str, Any]:
 
 
 def exit_of(run: Run) -> Exit:
-    """0 where every node that was asked for got a certificate; else what weighs most of what kept them from it."""
+    """0 where every node that was asked for got a certificate and no fault was found between them; else what weighs
+    most of what kept them from it.
+    """
     refused = [name for name, given in run.awards.items() if given.refused]
-    if not refused:
-        return Exit.PASS
     states = {verdict.state for verdict in run.verdicts if verdict.node in refused and verdict.keeps_out}
-    if State.FAIL in states or (run.fabric and run.fabric.state is State.FAIL):
+    states |= {run.fabric.state} if run.fabric else set()
+    if State.FAIL in states:
         return Exit.FAIL
-    return Exit.ERROR if states & {State.ERROR, State.UNREACHABLE} else Exit.INCOMPLETE
+    if states & {State.ERROR, State.UNREACHABLE}:
+        return Exit.ERROR
+    return Exit.INCOMPLETE if refused else Exit.PASS
 
 
 def _show(run: Run, pool: Mapping[str, PoolNode]) -> None:
@@ -120,6 +126,9 @@ def _show(run: Run, pool: Mapping[str, PoolNode]) -> None:
     for name, why in others_at_fault(run).items():
         line = f"not asked for, but at fault, so without a certificate{_in_pool(pool.get(name))}: {why}"
         result(Text.assemble((f"{name:<12}", "bold"), (line, "bold red")))
+    if run.fabric and run.fabric.state is not State.PASS:
+        for reason in run.fabric.faults[:MOST_FAULTS] or (run.fabric.reason,):
+            result(Text.assemble(("fabric      ", "bold"), (f"{run.fabric.state.value}: {reason}", "bold red")))
     for note in dict.fromkeys([*run.site.simulated, *(run.fabric.simulated if run.fabric else ())]):
         result(Text(f"not real: {note}", "dim"))
     good = sum(1 for given in run.awards.values() if given.certificate)

@@ -11,11 +11,12 @@ import sample_runs
 from paper_pool import Slurm
 
 from muster.commands.gate import duration
-from muster.commands.nodes import exit_of
+from muster.commands.nodes import _show, exit_of
 from muster.console import Problem
 from muster.standing import Standing
 from policies import design, evidence
 from policies.exits import Exit
+from policies.fabric import FaultKind, Finding
 from policies.measurement import Examination
 from policies.pins import load_pins
 from policies.verdict import State
@@ -280,6 +281,27 @@ def test_a_certification_ends_with_what_weighs_most(states: dict[str, State], co
         for verdict in sample_runs.verdicts(node.name, **(states if node.name == "gpu-0" else {}))
     )
     assert exit_of(sample_runs.run(judged=judged)) is code
+
+
+BETWEEN_LEAVES = Finding(kind=FaultKind.PATH, subject="leaf-0 to leaf-2", evidence="two pairs fail across")
+
+
+@pytest.mark.parametrize(
+    ("fabric", "code", "says"),
+    [
+        ({"state": State.FAIL, "findings": (BETWEEN_LEAVES,)}, Exit.FAIL, "fail: leaf-0 to leaf-2"),
+        ({"state": State.ERROR, "reason": "no rank came up"}, Exit.ERROR, "error: no rank came up"),
+        ({"state": State.NOT_EVALUATED, "reason": "fewer than two nodes"}, Exit.INCOMPLETE, "fewer than two nodes"),
+    ],
+)
+def test_a_fault_between_nodes_is_told_and_is_no_pass_even_where_every_node_is_certified(
+    fabric: dict[str, Any], code: Exit, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = sample_runs.run(fabric=sample_runs.fabric(**fabric))
+    assert all(given.certificate for given in run.awards.values()) is (fabric["state"] is State.FAIL)
+    assert exit_of(run) is code
+    _show(run, {})
+    assert says in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("argv", [("certify",), ("certify", "gpu-0"), ("drift", "--fast")])
