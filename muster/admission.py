@@ -85,7 +85,8 @@ def credentials(
         except (CertificateError, IdentityError) as error:
             found[node.name] = Credential(Right.REVOKED, text=str(error))
         else:
-            found[node.name] = Credential(Right.VALID, issued=held.issued)
+            began = min(held.issued, seen.started) if seen and seen.complete else held.issued
+            found[node.name] = Credential(Right.VALID, examined=began)
     return found
 
 

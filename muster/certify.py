@@ -60,8 +60,8 @@ async def observe(cluster: Standing, say: Say) -> Observed:
 async def certify(cluster: Standing, nodes: Sequence[Node], say: Say) -> Run:
     """A certification run over some nodes: a new certificate for each that passed, the reasons for each that did not.
 
-    A refused node's older certificate is taken away where something failed; where it merely could not be told, it
-    stays and keeps its date.
+    A node's older certificate is taken away where something failed, whether it was asked for or not: all are examined.
+    Where it merely could not be told, it stays and keeps its date.
     """
     signer = cluster.signer()  # once, and first: a key that cannot sign is told before minutes of examination
     seen = await observe(cluster, say)
@@ -74,6 +74,9 @@ async def certify(cluster: Standing, nodes: Sequence[Node], say: Say) -> Run:
     awards = {node.name: award(cluster, signer, node, seen, fabric) for node in nodes}
     for name, given in awards.items():
         keep(cluster, name, given, seen, proven_bad(name, seen.judged.verdicts.get(name, ()), fabric))
+    for name, verdicts in seen.judged.verdicts.items():
+        if name not in awards and proven_bad(name, verdicts, fabric):
+            withdraw(cluster, name)
     return Run(
         id=run_id(seen.started),
         started=seen.started,
@@ -118,9 +121,18 @@ def award(cluster: Standing, signer: Signer, node: Node, seen: Observed, fabric:
 
 def proven_bad(name: str, verdicts: Sequence[Verdict], fabric: FabricResult | None) -> bool:
     """Whether a node was found at fault, rather than merely not found good."""
-    failed = any(verdict.state is State.FAIL and verdict.keeps_out for verdict in verdicts)
-    findings = fabric.findings if fabric else ()
-    return failed or any(name in each.nodes and each.kind is not FaultKind.INCONCLUSIVE for each in findings)
+    return bool(fault(name, verdicts, fabric))
+
+
+def fault(name: str, verdicts: Sequence[Verdict], fabric: FabricResult | None) -> str:
+    """The first thing that a node was found at fault for, in words; empty where there is none."""
+    for verdict in verdicts:
+        if verdict.node == name and verdict.state is State.FAIL and verdict.keeps_out:
+            return f"{verdict.control}: {verdict.reason or verdict.expected or verdict.title}"
+    for each in fabric.findings if fabric else ():
+        if name in each.nodes and each.kind is not FaultKind.INCONCLUSIVE:
+            return f"fabric, {each.named}: {each.evidence}"
+    return ""
 
 
 def keep(cluster: Standing, name: str, given: Award, seen: Observed, bad: bool) -> None:

@@ -4,11 +4,10 @@ import sys
 import traceback
 
 import typer
-from rich.text import Text
 from typer.exceptions import TyperException
 
 from muster.commands import cluster, drift, gate, nodes, plan, reference
-from muster.console import Problem, err
+from muster.console import Problem, err, readable
 from policies.exits import Exit
 
 app = typer.Typer(
@@ -44,16 +43,15 @@ def main() -> None:
         code = problem.exit
     except TyperException as error:
         err.print(
-            Text(f"{error.format_message()}\n    muster --help lists commands, muster COMMAND --help its options")
+            readable(f"{error.format_message()}\n    muster --help lists commands, muster COMMAND --help its options")
         )
         code = Exit.USAGE
     except (typer.Abort, KeyboardInterrupt):
         err.print("interrupted; what was done is kept, run the same command again to go on")
         code = Exit.ERROR
     except Exception as error:
-        err.print(
-            f"{type(error).__name__}: {error}\n    this is a fault in muster; --debug shows where", style="bold red"
-        )
+        told = f"{type(error).__name__}: {error}\n    this is a fault in muster; --debug shows where"
+        err.print(readable(told, "bold red"))
         _trace()
         code = Exit.ERROR
     sys.exit(int(code or 0))

@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from policies.exits import Exit
+from policies.report.visible import visible
 
 WIDE = 160
 """Columns where nobody's terminal says how many there are."""
@@ -32,19 +33,33 @@ class Problem(Exception):  # noqa: N818 - people read it as one
 
     def show(self) -> None:
         """Prints it on standard error."""
-        err.print(Text(f"{self.where}: " if self.where else ""), Text(self.what, style="bold red"), sep="", end="\n")
+        where = readable(f"{self.where}: " if self.where else "")
+        err.print(where, readable(self.what, "bold red"), sep="", end="\n")
         if self.advice:
-            err.print(Text(f"    {self.advice}"))
+            err.print(readable(f"    {self.advice}"))
+
+
+def readable(text: str | Text, style: str = "") -> Text:
+    """Text as it may be printed, whoever wrote it: nodes, their logs, a scheduler's users.
+
+    Square brackets are no markup, and every hidden character but a line's end is written as its code: an escape
+    sequence would rule the terminal.
+    """
+    plain = text.plain if isinstance(text, Text) else text
+    shown = "\n".join(visible(line, sys.maxsize) for line in plain.split("\n"))
+    if isinstance(text, Text):
+        return text if shown == plain else Text(shown)
+    return Text(shown, style)
 
 
 def say(line: str) -> None:
     """One line of progress."""
-    err.print(Text(line, style="dim"))
+    err.print(readable(line, "dim"))
 
 
 def result(line: str | Text) -> None:
     """One line of a result."""
-    out.print(line if isinstance(line, Text) else Text(line))
+    out.print(readable(line))
 
 
 def document(value: Any) -> None:
@@ -52,9 +67,16 @@ def document(value: Any) -> None:
     sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
+class _Table(Table):
+    """A table whose cells are texts, never markup."""
+
+    def add_row(self, *cells: Any, **options: Any) -> None:
+        super().add_row(*(readable(cell) if isinstance(cell, str | Text) else cell for cell in cells), **options)
+
+
 def table(*columns: str) -> Table:
     """An empty table in the style of all our tables."""
-    made = Table(box=None, pad_edge=False, header_style="bold", show_edge=False)
+    made = _Table(box=None, pad_edge=False, header_style="bold", show_edge=False)
     for column in columns:
         made.add_column(column, overflow="fold")
     return made
@@ -83,11 +105,11 @@ def progress(what: str, clock: Callable[[], float] = time.monotonic) -> Iterator
 
         yield log
         return
-    with err.status(Text(what)) as status:
+    with err.status(readable(what)) as status:
 
         def show(line: str, keep: bool) -> None:
             if keep:
                 say(line)
-            status.update(Text(f"{what} · {line.splitlines()[0][:100] if line else ''}"))
+            status.update(readable(f"{what} · {line.splitlines()[0][:100] if line else ''}"))
 
         yield show

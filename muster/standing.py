@@ -1,6 +1,9 @@
 """A cluster that stands, with everything that its examination needs: what most commands begin with."""
 
+import fcntl
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -55,6 +58,23 @@ class Standing:
     def certificates(self) -> Path:
         """The folder of its nodes' certificates."""
         return self.deployment.state / "certificates"
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """While nobody else examines this stack and gives or takes certificates: else an older look at a node may
+        undo what a newer one found. Raises Problem where somebody does; the lock goes with the process.
+        """
+        path = self.deployment.state / "certificates.lock"
+        with path.open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise Problem(
+                    f"another muster certify or muster drift is at work on {self.deployment.stack}",
+                    where=str(path),
+                    advice="wait until it has ended, then run this again",
+                ) from None
+            yield
 
     def certificate(self, name: str) -> Path:
         """The file of a node's certificate."""

@@ -14,6 +14,8 @@ from policies.wording import LARGEST, bounded, joined, listed, shown, words
 LONGEST_TEXT = 10_000
 """Characters that a regular expression is tried on; a longer text is malformed."""
 
+NOTHING_NEEDED = "nothing is needed, so there is nothing to judge"
+
 
 class Holding(IntEnum):
     """How an expectation came out; of several, the highest counts."""
@@ -151,6 +153,8 @@ def _at_least(expectation: Expectation, value: JsonValue, scope: _Scope) -> Answ
 
 def _one_of(expectation: Expectation, value: JsonValue, scope: _Scope) -> Answer:
     options = _scalars(scope.resolve(expectation.one_of), "what is allowed")
+    if not options:
+        raise _MalformedError("nothing is allowed, so there is nothing to judge")
     _require(value, *sorted({_kind(each) for each in options}))
     return _holds(_among(value, options), expectation, value, scope)
 
@@ -190,8 +194,10 @@ def _superset_of(expectation: Expectation, value: JsonValue, scope: _Scope) -> A
     needed = scope.resolve(expectation.superset_of)
     if isinstance(needed, dict):
         return _has_items(needed, value, scope)
-    present = _scalars(value, "what was measured")
-    missing: list[JsonValue] = [each for each in _scalars(needed, "what is needed") if not _among(each, present)]
+    wanted, present = _scalars(needed, "what is needed"), _scalars(value, "what was measured")
+    if not wanted:
+        raise _MalformedError(NOTHING_NEEDED)
+    missing: list[JsonValue] = [each for each in wanted if not _among(each, present)]
     if not missing:
         return Answer(Holding.HOLDS)
     return Answer(Holding.BROKEN, bounded(missing), f"missing: {listed(missing)}")
@@ -202,7 +208,7 @@ def _has_items(needed: dict[str, JsonValue], value: JsonValue, scope: _Scope) ->
     if not isinstance(value, dict):
         raise _MalformedError(f"{shown(value)} is {_kind(value)}, expected a mapping")
     if not needed:
-        raise _MalformedError("nothing is needed, so there is nothing to judge")
+        raise _MalformedError(NOTHING_NEEDED)
     return _together({key: _has_item(expected, value.get(key), scope) for key, expected in needed.items()})
 
 

@@ -7,10 +7,11 @@ from enum import StrEnum
 from pydantic import AwareDatetime, BaseModel, ConfigDict
 from securesystemslib.signer import Key
 
-from policies.certificate import Certificate, CertificateError, verify
+from policies.certificate import CLOCK_TOLERANCE, Certificate, CertificateError, verify
 from policies.exits import Exit
 from policies.fabric import FabricResult
 from policies.identity import IdentityError
+from policies.issue import FRESH
 from policies.verdict import State
 from spec.deployment import CertificateClass
 from spec.plan import ClusterPlan
@@ -105,7 +106,8 @@ def gate(
 
     Args:
         envelopes: each node's certificate as issued, by node name. Those of other nodes do not matter.
-        fabric: the last result over the nodes; a cluster whose fabric was not tested together is no-go.
+        fabric: the last result over the nodes; a cluster whose fabric was not tested together is no-go, and so is one
+            whose result is older than what the newest certificate rests on: a later run's result was lost.
         images: the image that each node was made from, as the deployment names it.
         identities: where given, each node's identity digest as it is now, or why it is not known; a node whose
             identity is not known is no-go.
@@ -115,12 +117,14 @@ def gate(
     until = now + max(lasting, timedelta(0))
     names = [node.name for node in plan.with_role(Role.COMPUTE)]
     ready, reasons = [], [] if names else [_no_nodes(plan)]
+    newest: datetime | None = None
     for name in names:
         held = _node(plan, name, envelopes, trusted, wanted, now, until, images, identities, refused or {})
         if isinstance(held, GateReason):
             reasons.append(held)
         else:
             seen = held.terms.seen
+            newest = held.issued if newest is None else max(newest, held.issued)
             ready.append(
                 GateNode(
                     node=name,
@@ -130,7 +134,7 @@ def gate(
                 )
             )
     if names:
-        reasons += _fabric(fabric, names, wanted)
+        reasons += _fabric(fabric, names, wanted, now, newest)
     return GateDecision(
         cluster=plan.name,
         wanted=wanted,
@@ -197,10 +201,14 @@ def _node(
     return held
 
 
-def _fabric(fabric: FabricResult | None, names: list[str], wanted: CertificateClass) -> list[GateReason]:
+def _fabric(
+    fabric: FabricResult | None, names: list[str], wanted: CertificateClass, now: datetime, newest: datetime | None
+) -> list[GateReason]:
     if fabric is None:
         return [_of_fabric(Obstacle.MISSING, "was not tested · muster certify")]
     found = []
+    if other := _of_another_time(fabric, now, newest):
+        found.append(_of_fabric(Obstacle.INVALID, other))
     absent = [name for name in names if name not in fabric.nodes]
     if absent:
         found.append(_of_fabric(Obstacle.MISSING, f"{len(absent)} nodes took no part: {', '.join(absent[:5])}"))
@@ -215,6 +223,19 @@ def _fabric(fabric: FabricResult | None, names: list[str], wanted: CertificateCl
     if wanted is CertificateClass.PRODUCTION and fabric.simulated:
         found.append(_of_fabric(Obstacle.INVALID, f"was not real: {', '.join(fabric.simulated)}"))
     return found
+
+
+def _of_another_time(fabric: FabricResult, now: datetime, newest: datetime | None) -> str:
+    """Why a result is not what the newest certificate, issued at `newest`, rests on; empty where it may be."""
+    when = f"{fabric.finished:%Y-%m-%d %H:%M:%SZ}"
+    if fabric.finished - CLOCK_TOLERANCE > now:
+        return f"was tested at {when}, which is still to come · compare this machine's clock, then muster certify"
+    if newest is not None and newest - fabric.finished > FRESH:
+        return (
+            f"was last tested at {when}, long before the newest certificate, of {newest:%Y-%m-%d %H:%M:%SZ}"
+            " · that run's result is missing: run this where it was made, or muster certify"
+        )
+    return ""
 
 
 def _of_fabric(obstacle: Obstacle, message: str) -> GateReason:

@@ -17,7 +17,7 @@ from spec.plan import ClusterPlan
 from spec.schema import MachineKind, Role, Substrate
 
 FRESH = timedelta(hours=1)
-"""How old an examination may be when it is certified: the default."""
+"""How old an examination, and the fabric's tests, may be when a node is certified: the default."""
 
 
 class Refused(Exception):  # noqa: N818
@@ -62,7 +62,7 @@ def refusals(candidate: Candidate, now: datetime, fresh: timedelta = FRESH) -> t
         *_examination(candidate, now, fresh),
         *_identity(candidate),
         *_verdicts(candidate, now),
-        *_fabric(candidate),
+        *_fabric(candidate, now, fresh),
         *_class(candidate),
     )
 
@@ -180,10 +180,14 @@ def _verdicts(candidate: Candidate, now: datetime) -> list[str]:
     return found
 
 
-def _fabric(candidate: Candidate) -> list[str]:
+def _fabric(candidate: Candidate, now: datetime, fresh: timedelta) -> list[str]:
     if candidate.node not in [node.name for node in candidate.plan.with_role(Role.COMPUTE)]:
         return []
-    return ["the fabric was not tested"] if candidate.fabric is None else [*candidate.fabric.against(candidate.node)]
+    fabric = candidate.fabric
+    if fabric is None:
+        return ["the fabric was not tested"]
+    stale = not timedelta(0) <= now - fabric.finished <= fresh
+    return [*fabric.against(candidate.node), *([f"the fabric's tests are not from the last {fresh}"] if stale else [])]
 
 
 def _class(candidate: Candidate) -> list[str]:

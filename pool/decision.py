@@ -31,10 +31,11 @@ class Standing(StrEnum):
 
 @dataclass(frozen=True)
 class Credential:
-    """What a node has to show. `issued` is known where it is valid; `text` says why it is not, for people."""
+    """What a node has to show; `text` says why it is not valid, for people."""
 
     standing: Standing
-    issued: datetime | None = None
+    examined: datetime | None = None
+    """Where it is valid: when the examination began that found the node well."""
     text: str = ""
 
 
@@ -102,7 +103,7 @@ class Action:
 def decide(node: PoolNode, credential: Credential) -> Action:
     """What to do with one node. Pure, and the same again once it is done: `leave`."""
     if credential.standing is Standing.VALID:
-        return _admit(node, credential.issued)
+        return _admit(node, credential.examined)
     reason = closing_reason(credential)
     if not node.closed:
         return Action(Step.CLOSE, reason, node)
@@ -140,14 +141,14 @@ def summary(actions: Iterable[Action]) -> dict[Step, tuple[str, ...]]:
     return {step: tuple(each.node for each in found if each.step is step) for step in Step}
 
 
-def _admit(node: PoolNode, issued: datetime | None) -> Action:
+def _admit(node: PoolNode, examined: datetime | None) -> Action:
     if not node.closed:
         return Action(Step.LEAVE, "open already", node)
     if node.closer is Closer.ADMINISTRATOR:
         return Action(Step.LEAVE, _closed_by(node), node)
     if not node.ready:
         return Action(Step.LEAVE, f"the scheduler says {node.state}: it is not ready to be opened", node)
-    if node.closer is Closer.SCHEDULER and not (issued and node.since and issued > node.since):
+    if node.closer is Closer.SCHEDULER and not (examined and node.since and examined > node.since):
         return Action(Step.LEAVE, f"{_closed_by(node)}, and not examined since", node)
     return Action(Step.OPEN, "certified", node)
 

@@ -41,12 +41,13 @@ def drift(
                 check = run(cluster.plan, cluster.deployment, show, check=True)
         except (lifecycle.StackError, ConvergeError) as error:
             say(f"not compared: {error}")
-    seen = asyncio.run(observe(cluster, say))
-    found = compare_all(cluster, seen, check, refresh)
-    for name in found.voided:
-        withdraw(cluster, name)
-    why = {name: reasons[0] for name, reasons in found.voided.items()}
-    _, done = admit(cluster, why, seen.examinations)
+    with cluster.alone():
+        seen = asyncio.run(observe(cluster, say))
+        found = compare_all(cluster, seen, check, refresh)
+        for name in found.voided:
+            withdraw(cluster, name)
+        why = {name: reasons[0] for name, reasons in found.voided.items()}
+        _, done = admit(cluster, why, seen.examinations)
     if as_json:
         document({"drift": found.model_dump(mode="json"), "pool": [applied(each) for each in done]})
     else:

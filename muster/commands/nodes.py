@@ -11,10 +11,11 @@ import typer
 from rich.text import Text
 from securesystemslib.signer import Key
 
-from muster.admission import admit, credentials, pool_of
+from muster.admission import admit, pool_of
 from muster.certify import certify as run_certification
+from muster.certify import fault
 from muster.console import Problem, document, out, result, say, table
-from muster.standing import DEFAULT_STACK, standing
+from muster.standing import DEFAULT_STACK, Standing, standing
 from policies import evidence, keys
 from policies.certificate import CertificateError, verify
 from policies.evidence import Run
@@ -22,7 +23,6 @@ from policies.exits import Exit
 from policies.report import Paths, write_report
 from policies.verdict import State, Verdict
 from pool.decision import PoolNode
-from pool.decision import Standing as Right
 from pool.slurm import Applied, PoolError
 
 Stack = Annotated[str, typer.Option("--stack", envvar="MUSTER_STACK", help="The stack whose cluster it is.")]
@@ -38,6 +38,9 @@ MARKS = {
     State.UNREACHABLE: ("?", "bold red"),
     State.NOT_EVALUATED: ("○", "bold red"),
 }
+
+MOST_FAULTS = 5
+"""Faults of the fabric that are printed; the report has all."""
 
 
 def register(app: typer.Typer) -> None:
@@ -98,16 +101,23 @@ def certification(stack: str, names: list[str]) -> Certification:
     cluster = standing(stack)
     chosen = cluster.chosen(names)
     say(f"examining {len(cluster.plan.nodes)} of {len(cluster.plan.nodes)} nodes")
-    run = asyncio.run(run_certification(cluster, chosen, say))
-    report = write_report(run, evidence.save(run, cluster.reports))
-    refused = {name: given.refused[0] for name, given in run.awards.items() if given.refused}
-    nodes, done = admit(cluster, refused, {each.node: each for each in run.examinations})
+    with cluster.alone():
+        run = asyncio.run(run_certification(cluster, chosen, say))
+        report = write_report(run, evidence.save(run, cluster.reports))
+        refused = {name: given.refused[0] for name, given in run.awards.items() if given.refused}
+        nodes, done = admit(cluster, refused | others_at_fault(run), {each.node: each for each in run.examinations})
     return Certification(run, report, nodes, done)
 
 
 def files(report: Paths) -> dict[str, str]:
     """Where a report was written, as JSON."""
     return {"html": str(report.html), "json": str(report.json), "junit": str(report.junit)}
+
+
+def others_at_fault(run: Run) -> dict[str, str]:
+    """Nodes that nobody asked for and that the run found at fault, and for what: they lose their certificates too."""
+    names = [node.name for node in run.plan.nodes if node.name not in run.awards]
+    return {name: why for name in names if (why := fault(name, run.verdicts, run.fabric))}
 
 
 def problems(done: Iterable[Applied]) -> None:
@@ -123,14 +133,17 @@ def applied(each: Applied) -> dict[str, Any]:
 
 
 def exit_of(run: Run) -> Exit:
-    """0 where every node that was asked for got a certificate; else what weighs most of what kept them from it."""
+    """0 where every node that was asked for got a certificate and no fault was found between them; else what weighs
+    most of what kept them from it.
+    """
     refused = [name for name, given in run.awards.items() if given.refused]
-    if not refused:
-        return Exit.PASS
     states = {verdict.state for verdict in run.verdicts if verdict.node in refused and verdict.keeps_out}
-    if State.FAIL in states or (run.fabric and run.fabric.state is State.FAIL):
+    states |= {run.fabric.state} if run.fabric else set()
+    if State.FAIL in states:
         return Exit.FAIL
-    return Exit.ERROR if states & {State.ERROR, State.UNREACHABLE} else Exit.INCOMPLETE
+    if states & {State.ERROR, State.UNREACHABLE}:
+        return Exit.ERROR
+    return Exit.INCOMPLETE if refused else Exit.PASS
 
 
 def _show(run: Run, pool: Mapping[str, PoolNode]) -> None:
@@ -156,6 +169,12 @@ def _show(run: Run, pool: Mapping[str, PoolNode]) -> None:
         told = {reason for reason in given.refused if not any(reason.startswith(v.control) for v in verdicts)}
         for reason in sorted(told):
             result(Text(f"            {reason}", "red"))
+    for name, why in others_at_fault(run).items():
+        line = f"not asked for, but at fault, so without a certificate{_in_pool(pool.get(name))}: {why}"
+        result(Text.assemble((f"{name:<12}", "bold"), (line, "bold red")))
+    if run.fabric and run.fabric.state is not State.PASS:
+        for reason in run.fabric.faults[:MOST_FAULTS] or (run.fabric.reason,):
+            result(Text.assemble(("fabric      ", "bold"), (f"{run.fabric.state.value}: {reason}", "bold red")))
     for note in dict.fromkeys([*run.site.simulated, *(run.fabric.simulated if run.fabric else ())]):
         result(Text(f"not real: {note}", "dim"))
     good = sum(1 for given in run.awards.values() if given.certificate)
@@ -179,26 +198,23 @@ def _line(verdict: Verdict) -> Text:
 def status(stack: Stack = DEFAULT_STACK, as_json: Json = False) -> int:
     """Show every node's certificate and its place in the pool. Changes nothing, examines nothing."""
     cluster = standing(stack)
-    held = credentials(cluster, {})
     try:
         pool = pool_of(cluster).nodes()
     except PoolError as error:
         raise Problem(str(error)) from None
-    rows = [
-        _verified(cluster.certificate(each.name), each.name, None, cluster.trusted()) for each in cluster.plan.nodes
-    ]
+    trusted = cluster.trusted()
+    rows = [_verified(cluster.certificate(each.name), each.name, None, trusted, cluster) for each in cluster.plan.nodes]
     if as_json:
         document([{**row, "pool": pool[name].state if (name := row["node"]) in pool else None} for row in rows])
         return Exit.PASS
     shown = table("node", "roles", "certificate", "pool", "reason")
     for node, row in zip(cluster.plan.nodes, rows, strict=True):
         place = pool.get(node.name)
-        good = node.name not in held or held[node.name].standing is Right.VALID
         words = row["words"].removeprefix(f"{node.name}: ") if row["holds"] else row["kind"]
         shown.add_row(
             node.name,
             ", ".join(role.value for role in node.roles),
-            Text(words, "green" if row["holds"] and good else "red"),
+            Text(words, "green" if row["holds"] else "red"),
             place.state if place else "–",
             place.reason if place else "",
         )
@@ -220,17 +236,20 @@ def verify_certificates(
     identity: Annotated[str | None, typer.Option(help="Digest of the hardware identity that it must have now.")] = None,
     as_json: Json = False,
 ) -> int:
-    """Check certificates, offline: signature, node, hardware, expiry. Exit 5 where one does not hold."""
+    """Check certificates, offline: signature, node, hardware, expiry; those of the stack also for its spec and images.
+
+    Exit 5 where one does not hold.
+    """
     try:
         trusted = keys.trusted(key) if key else standing(stack).trusted()
     except keys.KeyFileError as error:
         raise Problem(str(error), exit=Exit.USAGE) from None
-    if files:
-        wanted = [(path, node) for path in files]
-    else:
-        cluster = standing(stack)
-        wanted = [(cluster.certificate(each.name), each.name) for each in cluster.plan.nodes]
-    rows = [_verified(path, expected, identity, trusted) for path, expected in wanted]
+    cluster = None if files else standing(stack)
+    wanted = [(path, node) for path in files or ()]
+    if cluster:
+        chosen = cluster.chosen([node] if node else [])
+        wanted = [(cluster.certificate(each.name), each.name) for each in chosen]
+    rows = [_verified(path, expected, identity, trusted, cluster) for path, expected in wanted]
     if as_json:
         document(rows)
     else:
@@ -240,9 +259,21 @@ def verify_certificates(
     return Exit.PASS if all(row["holds"] for row in rows) else Exit.INVALID
 
 
-def _verified(path: Path, node: str | None, identity: str | None, trusted: tuple[Key, ...]) -> dict[str, Any]:
+def _verified(
+    path: Path, node: str | None, identity: str | None, trusted: tuple[Key, ...], cluster: Standing | None
+) -> dict[str, Any]:
+    """One certificate as a row; `cluster` where it must be of that cluster as it stands."""
     try:
-        held = verify(_bounded(path), trusted, datetime.now(UTC), node=node, identity=identity)
+        held = verify(
+            _bounded(path),
+            trusted,
+            datetime.now(UTC),
+            node=node,
+            identity=identity,
+            cluster=cluster.plan.name if cluster else None,
+            spec=cluster.plan.digest if cluster else None,
+            image=cluster.deployment.images.get(node) if cluster and node else None,
+        )
     except FileNotFoundError:
         return {
             "file": str(path),

@@ -59,7 +59,8 @@ def certified(cluster: Standing) -> Callable[..., None]:
         instant = now or datetime.now(UTC)
         for name in names:
             told = sample_runs.examination(name, started=instant, finished=instant)
-            asked = sample_runs.candidate(name, cluster.plan, examination=told)
+            fabric = sample_runs.fabric(cluster.plan, started=instant, finished=instant)
+            asked = sample_runs.candidate(name, cluster.plan, examination=told, fabric=fabric)
             cluster.certificate(name).write_bytes(issue(asked, signer, instant))
 
     return give

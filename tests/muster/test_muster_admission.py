@@ -110,6 +110,24 @@ def test_an_administrators_drain_stays(cluster: Standing, certified: Certified, 
     assert slurm.nodes["gpu-1"]["reason"] == "bad DIMM, ticket 4711"
 
 
+@pytest.mark.parametrize(("closed_s", "opened"), [(-1, True), (1, False), (600, False)])
+def test_what_the_scheduler_closed_after_the_examination_began_is_not_opened_by_it(
+    cluster: Standing, certified: Certified, slurm: Slurm, closed_s: int, opened: bool
+) -> None:
+    """The fabric's tests take minutes between a node's examination and its certificate."""
+    issued = datetime.now(UTC).replace(microsecond=0)
+    began = issued - timedelta(minutes=15)
+    certified("gpu-0", "gpu-1", now=issued)
+    slurm.nodes["gpu-0"] |= {
+        "reason": "Prolog error",
+        "reason_set_by_user": "slurm",
+        "reason_changed_at": int((began + timedelta(seconds=closed_s)).timestamp()),
+    }
+    admit(cluster, {}, {name: sample_runs.examination(name, started=began) for name in ("gpu-0", "gpu-1")})
+    assert ("gpu-0" in slurm.open) is opened
+    assert "gpu-1" in slurm.open
+
+
 @pytest.mark.parametrize(
     ("state", "severity", "bad"),
     [

@@ -9,12 +9,28 @@ import sample_runs
 
 from muster import certify as certification
 from muster.certify import Observed, certify
+from muster.commands.nodes import others_at_fault
 from muster.console import Problem
 from muster.standing import Standing
 from policies import design
 from policies.compatibility import proofs
 from policies.judge import judge_cluster
+<<<<<<< HEAD
 from policies.report import matrix, page
+=======
+from policies.measurement import Examination, Measurement, Outcome
+
+FAULTY = "gpu-1"
+"""Lost a GPU."""
+
+
+def examined(name: str, now: datetime) -> Examination:
+    changed = {}
+    if name == FAULTY:
+        lost = Measurement(measure="gpu.count", outcome=Outcome.MEASURED, value=7)
+        changed = {"identity": sample_runs.identity(name, 7), "measurements": (lost,)}
+    return sample_runs.examination(name, started=now, finished=now, **changed)
+>>>>>>> work-r1
 
 
 @pytest.fixture
@@ -26,7 +42,7 @@ def seen(cluster: Standing, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     async def observe(cluster: Standing, say: Callable[[str], None]) -> Observed:
         asked.append("nodes")
         now = datetime.now(UTC)
-        told = {node.name: sample_runs.examination(node.name, started=now, finished=now) for node in cluster.plan.nodes}
+        told = {node.name: examined(node.name, now) for node in cluster.plan.nodes}
         judged = judge_cluster(
             cluster.catalogue, cluster.plan, cluster.pins, told.values(), cluster.waivers, datetime.now(UTC)
         )
@@ -34,7 +50,8 @@ def seen(cluster: Standing, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     async def examine_fabric(*_: object) -> object:
         asked.append("fabric")
-        return sample_runs.fabric(cluster.plan)
+        now = datetime.now(UTC)
+        return sample_runs.fabric(cluster.plan, started=now, finished=now)
 
     def opened(self: Standing) -> object:
         asked.append("key")
@@ -61,6 +78,7 @@ def test_a_key_that_cannot_sign_is_told_before_any_node_is_examined(
     assert seen == ["key"]
 
 
+<<<<<<< HEAD
 def test_a_run_and_its_report_tell_every_proof_those_of_the_pinned_versions_too(
     cluster: Standing, seen: list[str]
 ) -> None:
@@ -71,3 +89,22 @@ def test_a_run_and_its_report_tell_every_proof_those_of_the_pinned_versions_too(
     assert {proof.id for proof in run.plan.proofs} > set(pinned)
     shown = page(run, matrix(run))
     assert all(f">{name}<" in shown for name in pinned)
+=======
+def test_a_run_takes_the_certificate_of_a_node_at_fault_that_nobody_asked_for(
+    cluster: Standing, seen: list[str], certified: Callable[..., None]
+) -> None:
+    certified("gpu-0", FAULTY)
+    run = asyncio.run(certify(cluster, [cluster.plan.node("control-0")], print))
+    assert run.awards.keys() == {"control-0"}
+    assert cluster.envelopes().keys() == {"gpu-0"}, "what could not be told of gpu-0 takes nothing away"
+    assert others_at_fault(run).keys() == {FAULTY}
+    assert others_at_fault(run)[FAULTY].startswith("gpu.count: ")
+    assert run.gate is not None
+    assert not run.gate.go
+
+
+def test_a_node_that_was_asked_for_is_no_other(cluster: Standing, seen: list[str]) -> None:
+    run = asyncio.run(certify(cluster, cluster.plan.nodes, print))
+    assert run.awards[FAULTY].refused
+    assert others_at_fault(run) == {}
+>>>>>>> work-r1

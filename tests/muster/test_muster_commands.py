@@ -11,15 +11,18 @@ import sample_runs
 from paper_pool import Slurm
 
 from muster.commands.gate import duration
-from muster.commands.nodes import exit_of
+from muster.commands.nodes import _show, exit_of
 from muster.console import Problem
 from muster.standing import Standing
 from policies import design, evidence
 from policies.catalogue import load_catalogue
 from policies.exits import Exit
+from policies.fabric import FaultKind, Finding
 from policies.measurement import Examination
 from policies.pins import load_pins
 from policies.verdict import State
+from spec.load import load
+from spec.plan import derive
 
 Muster = Callable[..., tuple[Exit, str, str]]
 ROOT = Path(__file__).parents[2]
@@ -173,8 +176,15 @@ def test_the_gate_wants_every_compute_node_and_the_fabric(
 def good(cluster: Standing, certified: Callable[..., None], answers: Answers) -> Answers:
     """A cluster for which the gate says go; what its nodes answer."""
     certified("gpu-0", "gpu-1")
-    evidence.save(sample_runs.run(cluster.plan), cluster.reports)
+    save_run(cluster)
     return answers
+
+
+def save_run(cluster: Standing, **fabric: Any) -> None:
+    """Keeps a run of now, whose fabric's tests are of now too unless said otherwise."""
+    now = datetime.now(UTC)
+    told = sample_runs.fabric(cluster.plan, **({"started": now, "finished": now} | fabric))
+    evidence.save(sample_runs.run(cluster.plan).model_copy(update={"fabric": told}), cluster.reports)
 
 
 def test_the_gate_says_go_where_every_node_is_still_what_was_certified(muster: Muster, good: Answers) -> None:
@@ -217,6 +227,16 @@ def test_a_certificate_copied_to_other_hardware_under_the_same_name_passes_offli
     assert code is Exit.PASS
     assert "their hardware not looked at" in out
     assert not json.loads(muster("gate", "--class", "lab", "--offline", "--json")[1])["identified"]
+
+
+def test_the_fabric_result_of_an_earlier_run_does_not_open_the_gate_for_later_certificates(
+    muster: Muster, cluster: Standing, good: Answers
+) -> None:
+    before = datetime.now(UTC) - timedelta(days=2)
+    save_run(cluster, started=before, finished=before)
+    code, out, _ = muster("gate", "--class", "lab")
+    assert code is Exit.INVALID
+    assert "that run's result is missing" in out
 
 
 def test_offline_no_node_is_asked(muster: Muster, good: Answers) -> None:
@@ -278,6 +298,42 @@ def test_a_certification_ends_with_what_weighs_most(states: dict[str, State], co
     assert exit_of(sample_runs.run(judged=judged)) is code
 
 
+BETWEEN_LEAVES = Finding(kind=FaultKind.PATH, subject="leaf-0 to leaf-2", evidence="two pairs fail across")
+
+
+@pytest.mark.parametrize(
+    ("fabric", "code", "says"),
+    [
+        ({"state": State.FAIL, "findings": (BETWEEN_LEAVES,)}, Exit.FAIL, "fail: leaf-0 to leaf-2"),
+        ({"state": State.ERROR, "reason": "no rank came up"}, Exit.ERROR, "error: no rank came up"),
+        ({"state": State.NOT_EVALUATED, "reason": "fewer than two nodes"}, Exit.INCOMPLETE, "fewer than two nodes"),
+    ],
+)
+def test_a_fault_between_nodes_is_told_and_is_no_pass_even_where_every_node_is_certified(
+    fabric: dict[str, Any], code: Exit, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = sample_runs.run(fabric=sample_runs.fabric(**fabric))
+    assert all(given.certificate for given in run.awards.values()) is (fabric["state"] is State.FAIL)
+    assert exit_of(run) is code
+    _show(run, {})
+    assert says in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("argv", [("certify",), ("certify", "gpu-0"), ("drift", "--fast")])
+def test_two_runs_on_one_stack_do_not_undo_each_others_certificates(
+    muster: Muster, cluster: Standing, certified: Callable[..., None], argv: tuple[str, ...]
+) -> None:
+    certified("gpu-0")
+    with cluster.alone():
+        code, out, err = muster(*argv)
+    assert code is Exit.ERROR
+    assert out == ""
+    assert "at work on lab" in err
+    assert cluster.envelopes().keys() == {"gpu-0"}
+    with cluster.alone():
+        pass  # it is free again
+
+
 def test_status_shows_certificates_and_places_in_the_pool(
     muster: Muster, cluster: Standing, certified: Callable[..., None], slurm: Slurm
 ) -> None:
@@ -289,6 +345,42 @@ def test_status_shows_certificates_and_places_in_the_pool(
     assert not rows["gpu-1"]["holds"]
     assert rows["gpu-1"]["pool"] == "idle+drain"
     assert rows["control-0"]["pool"] is None
+
+
+@pytest.mark.parametrize("change", ["spec", "cluster", "image"])
+def test_a_certificate_that_the_gate_refuses_is_good_neither_for_verify_nor_for_status(
+    muster: Muster, cluster: Standing, certified: Callable[..., None], slurm: Slurm, change: str
+) -> None:
+    """Also where only the stack knows: it was issued for another spec, in another cluster, or of another image."""
+    names = [node.name for node in cluster.plan.nodes]
+    certified(*names)
+    deployment = cluster.deployment.state / "deployment.json"
+    told = json.loads(deployment.read_text())
+    if change == "image":
+        told["images"] = dict.fromkeys(names, "e" * 64)
+    else:
+        path = cluster.deployment.state / "other.yaml"
+        good, bad = ("name: lab", "name: other") if change == "cluster" else ("lifetime: P7D", "lifetime: P6D")
+        text = Path(told["spec"]).read_text()
+        assert good in text
+        path.write_text(text.replace(good, bad, 1))
+        told |= {"spec": str(path), "spec_digest": derive(load(path)).digest}
+    deployment.write_text(json.dumps(told))
+    kinds = {"spec": "SpecChanged", "cluster": "WrongCluster", "image": "ImageChanged"}
+    for argv, code in ((("verify",), Exit.INVALID), (("status",), Exit.PASS)):
+        ended, out, _ = muster(*argv, "--json")
+        assert ended is code
+        assert {row["kind"] for row in json.loads(out)} == {kinds[change]}
+        assert not any(row["holds"] for row in json.loads(out))
+
+
+def test_verify_looks_at_the_node_that_is_named_and_at_no_other(
+    muster: Muster, cluster: Standing, certified: Callable[..., None]
+) -> None:
+    certified("gpu-0")
+    assert muster("verify", "--node", "gpu-0")[0] is Exit.PASS
+    assert muster("verify", "--node", "gpu-1")[0] is Exit.INVALID
+    assert muster("verify", "--node", "gpu-9")[0] is Exit.USAGE
 
 
 def test_an_expired_certificate_says_so_and_exits_5(

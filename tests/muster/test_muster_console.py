@@ -1,8 +1,18 @@
 """What people see of long work."""
 
-import pytest
+from collections.abc import Callable
 
-from muster.console import SILENCE_S, progress
+import pytest
+from paper_pool import Slurm
+from rich.text import Text
+
+from muster import cli
+from muster.console import SILENCE_S, Problem, out, progress, result, say, table
+from muster.standing import Standing
+from policies.exits import Exit
+
+HOSTILE = "a\x1b]0;title\x07\x9b2Jb\u202ec \r[/red] [bold]x"
+"""What a node may say: sequences that rule a terminal, a turned line, and rich's own markup."""
 
 
 def test_a_log_keeps_what_is_worth_it_and_shows_that_long_silent_work_goes_on(
@@ -18,3 +28,55 @@ def test_a_log_keeps_what_is_worth_it_and_shows_that_long_silent_work_goes_on(
         show("passing late", False)
         show("passing right after it", False)
     assert capsys.readouterr().err.split("\n") == ["working", "kept", "passing late", ""]
+
+
+def in_a_table(text: str) -> None:
+    rows = table("column")
+    rows.add_row(text)
+    out.print(rows)
+
+
+@pytest.mark.parametrize(
+    "show",
+    [
+        say,
+        result,
+        in_a_table,
+        lambda text: result(Text.assemble((text, "bold red"))),
+        lambda text: Problem(text, where=text, advice=text).show(),
+        lambda text: progress(text).__enter__(),
+    ],
+)
+def test_what_nodes_say_is_shown_and_never_obeyed(
+    show: Callable[[str], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    show(HOSTILE)
+    shown = "".join(capsys.readouterr())
+    assert not {"\x1b", "\x07", "\x9b", "\u202e", "\r"} & set(shown)
+    assert "[/red] [bold]x" in shown, "no markup"
+    assert "⟨001B⟩]0;title" in shown
+
+
+def test_a_fault_in_muster_is_told_whatever_its_message_is(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(**_: object) -> None:
+        raise RuntimeError(HOSTILE)
+
+    monkeypatch.setattr(cli, "app", broken)
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == Exit.ERROR
+    told = capsys.readouterr().err
+    assert "this is a fault in muster" in told
+    assert "\x1b" not in told
+
+
+def test_an_administrators_reason_in_brackets_does_not_break_the_status(
+    cluster: Standing, slurm: Slurm, muster: Callable[..., tuple[Exit, str, str]]
+) -> None:
+    slurm.nodes["gpu-0"]["reason"] = "see [/var/log/messages] \x1b[2J"
+    code, told, _ = muster("status")
+    assert code is Exit.PASS
+    assert "see [/var/log/messages]" in " ".join(told.split())
+    assert "\x1b" not in told

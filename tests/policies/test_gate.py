@@ -9,7 +9,7 @@ from sample_runs import NOW, PLAN, SIGNER, STRANGER, candidate, cluster, examina
 from policies.exits import Exit
 from policies.gate import GateDecision, Obstacle, gate
 from policies.identity import IdentityError, identify
-from policies.issue import issue
+from policies.issue import FRESH, issue
 from policies.verdict import State
 from spec.deployment import CertificateClass
 from spec.plan import derive
@@ -71,6 +71,13 @@ def test_a_decision_says_whether_hardware_was_looked_at() -> None:
         ({"refused": {"gpu-1": "gpu.count: fail"}}, Obstacle.FAILED, Exit.FAIL, "gpu.count: fail"),
         ({"fabric": None}, Obstacle.MISSING, Exit.INCOMPLETE, "was not tested"),
         ({"fabric": fabric(nodes=("gpu-0",))}, Obstacle.MISSING, Exit.INCOMPLETE, "took no part: gpu-1"),
+        ({"fabric": fabric(finished=NOW + timedelta(seconds=6))}, Obstacle.INVALID, Exit.INVALID, "still to come"),
+        (
+            {"fabric": fabric(finished=NOW - FRESH - timedelta(seconds=1))},
+            Obstacle.INVALID,
+            Exit.INVALID,
+            "long before the newest certificate",
+        ),
         ({"fabric": fabric(state=State.NOT_EVALUATED)}, Obstacle.MISSING, Exit.INCOMPLETE, "was not judged"),
         ({"fabric": fabric(state=State.ERROR, reason="rank died")}, Obstacle.ERROR, Exit.ERROR, "rank died"),
         ({"fabric": fabric(state=State.FAIL, reason="slow")}, Obstacle.FAILED, Exit.FAIL, "slow"),

@@ -69,6 +69,14 @@ def test_what_is_waived_or_does_not_apply_is_told_apart_from_what_passed() -> No
     assert certificate.terms.not_applicable == (CONTROLS[-1],)
 
 
+@pytest.mark.parametrize("age", [FRESH + timedelta(seconds=1), timedelta(seconds=-1)])
+def test_fabric_tests_of_another_time_earn_nothing(age: timedelta) -> None:
+    asked = candidate(fabric=fabric(finished=NOW - age))
+    assert any("fabric's tests are not from" in each for each in refusals(asked, NOW))
+    assert not refusals(candidate("control-0", fabric=fabric(finished=NOW - age)), NOW), "it is not on the fabric"
+    assert not refusals(candidate(fabric=fabric(finished=NOW - FRESH)), NOW)
+
+
 def test_a_certificate_does_not_outlast_the_waiver_that_it_needed() -> None:
     assert held(with_verdict(state=State.WAIVED, **waived(2))).expires == NOW + timedelta(days=2)
     assert held(with_verdict(state=State.WAIVED, **waived(30))).expires == NOW + PLAN.spec.certificate.lifetime

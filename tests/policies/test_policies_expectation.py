@@ -17,7 +17,10 @@ from policies.control import Control
 from policies.expectation import Expectation
 from policies.wording import LONGEST_REASON, bounded, one_line, words
 
-SPEC: dict[str, Any] = {"gpu.count": 8, "names": ["a", "b"], "limit": 5, "wrong": "many", "none": 0, "nobody": []}
+SPEC: dict[str, Any] = {"gpu.count": 8, "names": ["a", "b"], "limit": 5, "wrong": "many", "none": 0} | {
+    "nobody": [],
+    "no_keys": {},
+}
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
@@ -61,6 +64,9 @@ def asked(expect: dict[str, Any], value: Any) -> Answer:
         ({"every": {"equals": 0}, "of": {"spec": "nobody"}}, [], [], [[], {}]),
         ({"every": {"equals": 0}, "of": {"spec": "wrong"}}, [], [], [[], [0]]),
         ({"superset_of": {"spec": "gpu.count"}}, [], [], [[], {}]),
+        ({"superset_of": {"spec": "nobody"}}, [], [], [[], ["a"], {}]),
+        ({"superset_of": {"spec": "no_keys"}}, [], [], [[], {}, {"a": 1}]),
+        ({"one_of": {"spec": "nobody"}}, [], [], ["a", None, []]),
     ],
     ids=lambda value: json.dumps(value)[:50] if isinstance(value, dict) else None,
 )  # fmt: skip

@@ -34,8 +34,8 @@ NODES = [
     )
 ]
 CREDENTIALS = [
-    Credential(standing, issued, text)
-    for standing, issued, text in product(
+    Credential(standing, examined, text)
+    for standing, examined, text in product(
         Standing, (None, NOON - HOUR, NOON, NOON + HOUR), ("", "driver 570 is no pin")
     )
 ]
@@ -73,8 +73,8 @@ def test_what_the_scheduler_closed_is_opened_only_by_a_later_examination():
     for node, shown in CASES:
         if node.closer is Closer.SCHEDULER and decide(node, shown).step is Step.OPEN:
             assert node.since is not None
-            assert shown.issued is not None
-            assert shown.issued > node.since
+            assert shown.examined is not None
+            assert shown.examined > node.since
 
 
 def test_no_node_without_a_valid_certificate_stays_open():
@@ -96,8 +96,8 @@ def test_deciding_again_on_the_result_does_nothing():
 
 def test_a_node_that_muster_closed_and_ready_opens_with_a_certificate_of_any_age():
     closed = PoolNode("gpu-0", "idle+drain", True, True, "muster: certificate expired", False, NOON)
-    for issued in (None, NOON - HOUR, NOON + HOUR):
-        assert decide(closed, Credential(Standing.VALID, issued)).step is Step.OPEN
+    for examined in (None, NOON - HOUR, NOON + HOUR):
+        assert decide(closed, Credential(Standing.VALID, examined)).step is Step.OPEN
 
 
 def test_musters_reason_follows_what_the_node_lacks():

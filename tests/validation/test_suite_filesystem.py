@@ -37,6 +37,8 @@ def test_a_folder_of_the_nodes_own_disk_is_no_parallel_filesystem(monkeypatch: p
         ("ceph-fuse /scratch fuse.ceph-fuse rw 0 0", True),
         ("10.0.0.1:/ /scratch ceph rw 0 0", True),
         ("/dev/sda1 /scratch ext4 rw 0 0", False),
+        ("ceph-fuse /scratch fuse.ceph-fuse rw 0 0\ntmpfs /scratch tmpfs rw 0 0", False),
+        ("/dev/sda1 /scratch ext4 rw 0 0\n10.0.0.1:/ /scratch ceph rw 0 0", True),
         ("ceph-fuse /scratch2 fuse.ceph-fuse rw 0 0", False),
         ("", False),
     ):

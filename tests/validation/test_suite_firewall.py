@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import pytest
 from recorded_host import recorded
 
 from validation.node import firewall
@@ -43,6 +44,44 @@ def test_a_rule_that_takes_a_whole_interface_is_a_hole_in_a_closed_firewall_too(
         },
     ]
     assert firewall.let_in(objects) == ["any"]
+
+
+def test_what_is_let_in_through_named_verdict_maps_and_the_chains_that_maps_jump_to_is_seen() -> None:
+    """A named map of ports; chains reached through a map, named or not, by jump and goto; not a chain nobody uses."""
+    objects = nft("nft_verdict_maps.json")
+    assert firewall.input_policy(objects) == "drop"
+    assert firewall.let_in(objects) == ["tcp/22", "tcp/3300", "tcp/7000", "tcp/8443", "tcp/9100"]
+
+
+def of_family(family: str, policy: str, port: int) -> list[Any]:
+    """A table of Muster's name that lets in the ports of its own set."""
+    own = {"family": family, "table": "muster"}
+    match = {"op": "==", "left": {"payload": {"protocol": "tcp", "field": "dport"}}, "right": "@ports"}
+    return [
+        {"table": {"family": family, "name": "muster"}},
+        {"set": own | {"name": "ports", "elem": [port]}},
+        {"chain": own | {"name": "input", "hook": "input", "policy": policy}},
+        {"rule": own | {"chain": "input", "expr": [{"match": match}, {"accept": None}]}},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("tables", "policy"),
+    [
+        ({"inet": "drop"}, "drop"),
+        ({"ip": "drop"}, "accept"),
+        ({"ip6": "drop"}, "accept"),
+        ({"ip": "drop", "ip6": "accept"}, "accept"),
+        ({"ip": "drop", "ip6": "drop"}, "drop"),
+        ({"inet": "accept", "ip": "drop"}, "accept"),
+        ({"arp": "drop"}, "accept"),
+    ],
+)
+def test_a_firewall_is_closed_only_where_it_drops_both_ipv4_and_ipv6(tables: dict[str, str], policy: str) -> None:
+    objects = [each for i, (family, own) in enumerate(tables.items()) for each in of_family(family, own, 1001 + i)]
+    assert firewall.input_policy(objects) == policy
+    ports = {f"tcp/{1001 + i}" for i in range(len(tables))}
+    assert set(firewall.let_in(objects)) == ports | ({"any"} if policy == "accept" else set()), "no set hides another"
 
 
 def test_no_firewall_is_absent_and_lets_in_anything() -> None:

@@ -1,5 +1,6 @@
 """What the kernel complained of."""
 
+from policies.catalogue import load_catalogue
 from validation.node import kernel
 
 LOG = """\
@@ -38,6 +39,24 @@ def test_xids_are_counted_by_gpu_and_number_however_the_driver_writes_them() -> 
         {"gpu": "0000:b3:00", "xid": 79, "count": 1},
     ]
     assert kernel.read_xids("nothing of note") == []
+
+
+def test_an_xid_of_a_partition_is_one_of_its_gpu() -> None:
+    told = """\
+NVRM: Xid (PCI:0000:01:00 GPU-I:05): 94, pid=7194, Contained: CE User Channel (0x9). RST: No, D-RST: No
+NVRM: Xid (PCI:0000:01:00 GPU-I:00 GPU-CI:02): 13, pid=9, name=a, Graphics Exception
+"""
+    found = {(each["gpu"], each["xid"]) for each in kernel.read_xids(told)}
+    assert found == {("0000:01:00", 94), ("0000:01:00", 13)}
+
+
+def test_an_xid_that_cannot_be_read_is_not_overlooked_and_no_control_lets_it_pass() -> None:
+    told = "NVRM: Xid [0000:01:00] = 79, written in some new way\nNVRM: Xid (PCI:0000:01:00): 13, Graphics Exception\n"
+    assert {"gpu": "unknown", "xid": kernel.UNREAD, "count": 1} in kernel.read_xids(told)
+    allowed = load_catalogue()["kernel.xids"].expect.every
+    assert allowed is not None
+    assert allowed.fields is not None
+    assert kernel.UNREAD not in (allowed.fields["xid"].one_of or ())
 
 
 def test_the_kernels_complaints_are_told_apart() -> None:

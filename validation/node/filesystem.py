@@ -15,11 +15,13 @@ PARALLEL = frozenset({"ceph", "fuse.ceph", "fuse.ceph-fuse", "lustre", "wekafs",
 
 @measure("filesystem.mounted", source="/proc/mounts")
 def mounted(host: Host) -> bool:
-    """Whether a parallel filesystem is mounted where the spec puts it: another kind there would be the node's own."""
+    """Whether a parallel filesystem is mounted where the spec puts it: another kind there would be the node's own.
+
+    Of several at one place the last mounted is the one that is seen.
+    """
     path = host.expected("filesystem.mount", str)
-    return any(
-        line.split()[1] == path and line.split()[2] in PARALLEL for line in host.read("/proc/mounts").splitlines()
-    )
+    kinds = [kind for _, mount, kind, *_ in map(str.split, host.read("/proc/mounts").splitlines()) if mount == path]
+    return bool(kinds) and kinds[-1] in PARALLEL
 
 
 @measure("filesystem.writable", source="a file written, synced and read back", limit_s=20)

@@ -37,31 +37,52 @@ def ruleset(host: Host) -> list[Json]:
 
 
 def input_policy(objects: Sequence[Json]) -> str:
-    """The policy of the table's input chains: `drop` where any of them drops, for a drop is final."""
-    policies = {chain.get("policy", "accept") for chain in _of(objects, "chain") if chain.get("hook") == "input"}
-    if not policies:
+    """The policy of the table's input chains: `drop` where one drops, for a drop is final, of IPv4 and of IPv6."""
+    chains = [chain for chain in _of(objects, "chain") if chain.get("hook") == "input"]
+    if not chains:
         return "absent"
-    return "drop" if "drop" in policies else "accept"
+    dropped = {each for chain in chains if chain.get("policy") == "drop" for each in _COVERS.get(_family(chain), ())}
+    return "drop" if dropped == {"ip", "ip6"} else "accept"
+
+
+_COVERS = {"inet": ("ip", "ip6"), "ip": ("ip",), "ip6": ("ip6",)}
+"""Whose packets the chains of a table of this family see."""
+
+
+def _family(thing: Mapping[str, Json]) -> str:
+    return str(thing.get("family", "inet"))
 
 
 def let_in(objects: Sequence[Json]) -> list[str]:
-    """What the input chains, and the chains that they jump to, accept: `any` where nothing is dropped at the end."""
-    sets = {each["name"]: each.get("elem", []) for each in _of(objects, "set")}
+    """What the input chains, and the chains that they jump to, accept: `any` where nothing is dropped at the end.
+
+    Tables of one name and several families are apart: chains and sets of one are unknown to the other.
+    """
+    found = set() if input_policy(objects) == "drop" else {"any"}
+    families = {_family(chain) for chain in _of(objects, "chain") if chain.get("hook") == "input"}
+    for family in families:
+        found |= _let_in([each for each in objects if all(_family(thing) == family for thing in each.values())])
+    return sorted(found)
+
+
+def _let_in(objects: Sequence[Json]) -> set[str]:
+    sets = {each["name"]: each.get("elem", []) for kind in ("set", "map") for each in _of(objects, kind)}
     chains = {each["name"] for each in _of(objects, "chain") if each.get("hook") == "input"}
     rules = list(_of(objects, "rule"))
-    found = set() if input_policy(objects) == "drop" else {"any"}
+    found: set[str] = set()
     seen: set[str] = set()
     while chains - seen:
         name = min(chains - seen)
         seen.add(name)
         for rule in (each for each in rules if each["chain"] == name):
             for statement in rule["expr"]:
-                chains |= {statement[way]["target"] for way in ("jump", "goto") if way in statement}
+                verdicts = [statement, *(verdict for _, verdict in _pairs(statement, sets))]
+                chains |= {each[way]["target"] for each in verdicts for way in ("jump", "goto") if way in each}
             if any("accept" in statement for statement in rule["expr"]):
                 found.update(_ports(rule["expr"], sets))
             for statement in rule["expr"]:
                 found.update(_mapped(statement, sets))
-    return sorted(found)
+    return found
 
 
 def digest(objects: Sequence[Json]) -> str:
@@ -98,18 +119,25 @@ def _ports(statements: Sequence[Json], sets: Mapping[str, Json]) -> Iterator[str
         yield "any"
 
 
+def _pairs(statement: Json, sets: Mapping[str, Json]) -> list[tuple[Json, Json]]:
+    """What a verdict map matches, and what becomes of it; the map may have a name. Nothing for other statements."""
+    if "vmap" not in statement:
+        return []
+    data = statement["vmap"]["data"]
+    return [(match, verdict) for match, verdict in (data["set"] if isinstance(data, Mapping) else sets[data[1:]])]
+
+
 def _mapped(statement: Json, sets: Mapping[str, Json]) -> Iterator[str]:
     """The ports that a verdict map accepts, as in `tcp dport vmap { 22 : accept }`."""
-    if "vmap" not in statement:
+    accepted = [match for match, verdict in _pairs(statement, sets) if "accept" in verdict]
+    if not accepted:
         return
-    key, data = statement["vmap"]["key"], statement["vmap"]["data"]
+    key = statement["vmap"]["key"]
     payload = key.get("payload", {}) if isinstance(key, Mapping) else {}
-    pairs = data["set"] if isinstance(data, Mapping) else sets.get(data.removeprefix("@"), [])
-    accepted = [match for match, verdict in pairs if "accept" in verdict]
     if payload.get("field") == "dport":
         for match in accepted:
             yield from (f"{payload['protocol']}/{span}" for span in _spans(match, sets))
-    elif accepted and not _harmless({"left": key, "right": {"set": accepted}, "op": "=="}):
+    elif not _harmless({"left": key, "right": {"set": accepted}, "op": "=="}):
         yield "any"
 
 
@@ -140,7 +168,7 @@ def _protocols(matches: Sequence[Json]) -> Iterator[str]:
 
 def _spans(value: Json, sets: Mapping[str, Json]) -> Iterator[str]:
     if isinstance(value, str) and value.startswith("@"):
-        for each in sets.get(value.removeprefix("@"), []):
+        for each in sets[value.removeprefix("@")]:
             yield from _spans(each, sets)
     elif isinstance(value, Mapping) and "set" in value:
         for each in value["set"]:

@@ -8,9 +8,14 @@ from validation.node.host import CommandFailed, Host
 from validation.node.machine import is_container
 from validation.node.measure import Json, Unmeasurable, measure
 
-XID = re.compile(r"NVRM: Xid \((?:PCI:)?([0-9a-fA-F:.]+)\): (\d+)")
+XID = re.compile(r"NVRM: Xid \((?:PCI:)?([0-9a-fA-F:.]+)(?: GPU-[^)\n]{1,60})?\): (\d+)")
 """As in `NVRM: Xid (PCI:0000:3b:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.` (NVIDIA, XID
-Errors)."""
+Errors); of a partition (MIG) as in `NVRM: Xid (PCI:0000:01:00 GPU-I:05): 94, pid=7194, Contained: …` (NVIDIA, GPU
+Memory Error Management)."""
+
+ANY_XID = re.compile(r"NVRM: Xid\b")
+UNREAD = 0
+"""The number of an Xid that could not be read: there is none of that number, so no control lets it pass."""
 
 FALLEN = re.compile(r"NVRM: The NVIDIA GPU ([0-9a-fA-F:.]+)\s[^\0]{0,200}?fallen off the bus")
 """Some drivers tell of Xid 79 only so, over three lines and without its number."""
@@ -130,4 +135,6 @@ def read_xids(told: str) -> list[dict[str, Json]]:
     counts = Counter((address.lower(), int(number)) for address, number in XID.findall(told))
     for address in {each.lower().partition(".")[0] for each in FALLEN.findall(told)}:
         counts.setdefault((address, OFF_THE_BUS), 1)
+    if unread := len(ANY_XID.findall(told)) - len(XID.findall(told)):
+        counts["unknown", UNREAD] = unread
     return [{"gpu": gpu, "xid": xid, "count": count} for (gpu, xid), count in sorted(counts.items())]
