@@ -15,10 +15,8 @@ from muster.standing import Standing
 from policies import design
 from policies.compatibility import proofs
 from policies.judge import judge_cluster
-<<<<<<< HEAD
-from policies.report import matrix, page
-=======
 from policies.measurement import Examination, Measurement, Outcome
+from policies.report import matrix, page
 
 FAULTY = "gpu-1"
 """Lost a GPU."""
@@ -30,7 +28,6 @@ def examined(name: str, now: datetime) -> Examination:
         lost = Measurement(measure="gpu.count", outcome=Outcome.MEASURED, value=7)
         changed = {"identity": sample_runs.identity(name, 7), "measurements": (lost,)}
     return sample_runs.examination(name, started=now, finished=now, **changed)
->>>>>>> work-r1
 
 
 @pytest.fixture
@@ -78,7 +75,6 @@ def test_a_key_that_cannot_sign_is_told_before_any_node_is_examined(
     assert seen == ["key"]
 
 
-<<<<<<< HEAD
 def test_a_run_and_its_report_tell_every_proof_those_of_the_pinned_versions_too(
     cluster: Standing, seen: list[str]
 ) -> None:
@@ -89,7 +85,8 @@ def test_a_run_and_its_report_tell_every_proof_those_of_the_pinned_versions_too(
     assert {proof.id for proof in run.plan.proofs} > set(pinned)
     shown = page(run, matrix(run))
     assert all(f">{name}<" in shown for name in pinned)
-=======
+
+
 def test_a_run_takes_the_certificate_of_a_node_at_fault_that_nobody_asked_for(
     cluster: Standing, seen: list[str], certified: Callable[..., None]
 ) -> None:
@@ -107,4 +104,3 @@ def test_a_node_that_was_asked_for_is_no_other(cluster: Standing, seen: list[str
     run = asyncio.run(certify(cluster, cluster.plan.nodes, print))
     assert run.awards[FAULTY].refused
     assert others_at_fault(run) == {}
->>>>>>> work-r1
