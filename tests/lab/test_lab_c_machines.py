@@ -20,7 +20,6 @@ def quiet(*_: object) -> None:
     """Nobody reads along."""
 
 
-@pytest.mark.soak
 def test_a_killed_machine_is_put_back_and_must_be_certified_again(lab: Lab) -> None:
     boot = lab.deployment.state / "machines" / "gpu-1" / "boot.json"
     os.kill(json.loads(boot.read_text())["pid"], signal.SIGKILL)
