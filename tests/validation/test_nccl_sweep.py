@@ -73,6 +73,9 @@ def test_a_whole_sweep_above_its_floor_is_good():
         (streams([], lines(1)), "did not join"),
         (streams(lines(0), lines(1), problem="exit status 1"), "exit status 1"),
         (streams(lines(0, sizes=SIZES[:2]), lines(1)), "2 of 3 sizes"),
+        (streams(lines(0, sizes=(65536, 4194304, 8388608)), lines(1)), "8388608 bytes were measured, 16777216"),
+        (streams(lines(0, sizes=(65536, 4194304, 1 << 40)), lines(1)), "16777216 were asked for"),
+        (streams(lines(0, sizes=(65536 - 8, *SIZES[1:])), lines(1)), "65528 bytes were measured, 65536"),
         (streams(lines(0, repeats=2), lines(1)), "2 of 3 repeats"),
         (streams(lines(0, repeats=4), lines(1)), "4 of 3 repeats"),
         (streams(lines(0, ranks=3), lines(1)), "did not join"),
@@ -88,6 +91,13 @@ def test_a_whole_sweep_above_its_floor_is_good():
 def test_anything_less_is_not_good_and_says_why(bad, word):
     sweep = one(asked(), bad)
     assert any(word in fault for fault in sweep.faults), sweep.faults
+
+
+def test_elements_that_do_not_divide_by_the_ranks_may_be_left_out():
+    sizes = tuple(size // 12 * 12 for size in SIZES)
+    assert sizes != SIZES
+    sweep = one(asked(), streams(*(lines(rank, 3, sizes=sizes) for rank in range(3))))
+    assert sweep.faults == ()
 
 
 @pytest.mark.parametrize(("wanted", "ran"), [("nccl", "gloo"), ("gloo", "nccl")])

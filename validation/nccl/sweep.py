@@ -16,6 +16,9 @@ LINES = 10_000
 """Records that one rank may print: more is a flood, not a result."""
 
 
+ELEMENT = 4
+"""Bytes of an element: float32."""
+
 Backend: TypeAlias = Literal["nccl", "gloo"]
 
 
@@ -148,7 +151,7 @@ def _sweep(
     if not problem and ranks < 2:
         problem = f"{ranks} rank: a collective's bandwidth needs at least 2"
     if not problem:
-        problem = _gaps(asked, timings)
+        problem = _gaps(asked, timings, ranks)
     points = [] if problem else [_point(op, size, timings[size], ranks) for size in sorted(timings)]
     return Sweep(
         op=op,
@@ -157,17 +160,23 @@ def _sweep(
         ranks=max(1, ranks),
         nodes=nodes,
         points=tuple(points),
-        plateau=plateau([(point.bytes, point.busbw) for point in points], asked.plateau_from),
+        plateau=plateau([(point.bytes, point.busbw) for point in points], asked.plateau_from - ELEMENT * ranks + 1),
         floor=asked.floors[op],
         floor_source=asked.floor_source,
         reason=problem,
     )
 
 
-def _gaps(asked: Asked, timings: Mapping[int, list[Timing]]) -> str:
-    """What is missing of an operation's timings; empty where nothing is."""
+def _gaps(asked: Asked, timings: Mapping[int, list[Timing]], ranks: int) -> str:
+    """What is missing of an operation's timings; empty where nothing is.
+
+    An operation that deals its elements out to ranks leaves out those that do not divide: fewer than one a rank.
+    """
     if len(timings) != len(asked.sizes):
         return f"{len(timings)} of {len(asked.sizes)} sizes were measured"
+    for wanted, size in zip(sorted(asked.sizes), sorted(timings), strict=True):
+        if not 0 <= wanted - size < ELEMENT * ranks:
+            return f"{size} bytes were measured, {wanted} were asked for"
     for size, got in timings.items():
         if sorted(each.repeat for each in got) != list(range(asked.repeats)):
             return f"{len(got)} of {asked.repeats} repeats at {size} bytes"
