@@ -120,6 +120,19 @@ def test_no_output_of_a_node_raises_or_makes_a_pass_out_of_a_truncated_run(noise
     assert sweep.faults
 
 
+@pytest.mark.parametrize("key", ["seconds", "size", "repeat", "wrong"])
+@given(value=st.integers() | st.floats() | st.sampled_from([1e-320, 5e-324, 10**400, 2**70, -(10**400)]) | st.text())
+def test_no_number_that_a_rank_tells_raises(key, value):
+    said = [json.loads(line) for line in lines(0)]
+    told = [json.dumps(each | {key: value} if each["record"] == "point" else each) for each in said]
+    one(asked(), streams(told, lines(1)))
+
+
+def test_long_last_words_of_many_ranks_are_told_as_far_as_they_fit():
+    lost = [Stream(node=f"gpu-{i}", rank=i, output="", problem="x" * 560) for i in range(8)]
+    assert one(asked(), lost).reason.startswith("rank 0 on gpu-0: xxx")
+
+
 @given(st.integers(2, 4096))
 def test_busbw_of_all_reduce_is_twice_that_of_its_two_halves(ranks):
     assert bus_factor("all_reduce", ranks) == pytest.approx(2 * bus_factor("all_gather", ranks))

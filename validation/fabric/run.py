@@ -64,7 +64,7 @@ async def examine_fabric(
     if len(nodes) < 2:
         return result
     state = State.FAIL if result.faults else State.PASS
-    return FabricResult.model_validate({**dict(result), "state": state, "reason": "; ".join(result.faults)[:2000]})
+    return FabricResult.model_validate({**dict(result), "state": state, "reason": "; ".join(result.faults)})
 
 
 async def _rail(
@@ -106,7 +106,7 @@ async def _counting(measure: Callable[[], Awaitable[PairTest]]) -> PairTest:
         return first
     second = await measure()
     was = first.reason or f"{first.gbps:.3g} Gb/s"
-    return second.model_copy(update={"reason": f"{second.reason or 'tested again'}, first: {was}"[:2000]})
+    return second.model_copy(update={"reason": f"{second.reason or 'tested again'}, first: {was}"})
 
 
 def stand_ins(backend: str) -> tuple[str, ...]:
