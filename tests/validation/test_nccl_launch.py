@@ -17,6 +17,7 @@ class Nodes:
     def __init__(self) -> None:
         self.started: dict[str, dict[str, str]] = {}
         self.sources: set[bytes] = set()
+        self.gone: Exception = Unreachable("no route to host")
 
     async def run(
         self,
@@ -29,7 +30,7 @@ class Nodes:
         self.started[own["RANK"]] = {**own, "node": node}
         self.sources.add(stdin)
         if own["RANK"] == "3":
-            raise Unreachable("no route to host")
+            raise self.gone
         failed = own["RANK"] == "2"
         return Completed(node, 2 if failed else 0, b"said\n", b"sees no GPU, and nccl needs one\n" if failed else b"")
 
@@ -53,3 +54,11 @@ def test_a_rank_that_fails_or_is_gone_says_so_and_stays_in_its_place() -> None:
         "exit status 2: sees no GPU, and nccl needs one",
         "no route to host",
     ]
+
+
+def test_a_rank_for_which_no_process_can_be_started_is_gone_too() -> None:
+    nodes = Nodes()
+    nodes.gone = OSError(24, "Too many open files")
+    said = asyncio.run(start(nodes, PLACES, {}, 5))
+    assert said[3].problem == "[Errno 24] Too many open files"
+    assert said[0].problem is None

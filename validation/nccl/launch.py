@@ -106,7 +106,8 @@ async def start(
     """Runs one rank at each place, all at once, and gives what each said.
 
     Args: a place is a node's name and the rank's number on it, in the order of ranks; `variables` are the same for
-    all ranks: the rendezvous and the work. Raises nothing for a node that cannot be reached: its stream says so.
+    all ranks: the rendezvous and the work. Raises nothing for a node that cannot be reached, or where no process can
+    be started to reach it: its stream says so.
     """
     source = files("validation.nccl").joinpath("job.py").read_bytes()
 
@@ -116,7 +117,7 @@ async def start(
         argv += ["timeout", "--kill-after=5", f"{limit_s:g}", "python3", "-I", "-"]
         try:
             done = await transport.run(node, argv, stdin=source, timeout=limit_s + 30)
-        except Unreachable as gone:
+        except (Unreachable, OSError) as gone:
             return Stream(node=node, rank=number, output="", problem=str(gone))
         problem = None if done.status == 0 else f"exit status {done.status}: {done.last_words()}"
         return Stream(node=node, rank=number, output=done.stdout.decode(errors="replace"), problem=problem)
