@@ -67,6 +67,13 @@ async def examine_fabric(
     return FabricResult.model_validate({**dict(result), "state": state, "reason": "; ".join(result.faults)})
 
 
+def at_once(nodes: Sequence[Node]) -> int:
+    """Commands that the tests run together, for which the transport must have places: both ends of a round's pairs,
+    and every rank of the job.
+    """
+    return max(len(nodes), sum(node.gpus.count if node.gpus else 1 for node in nodes))
+
+
 async def _rail(
     transport: Transport,
     plan: ClusterPlan,
