@@ -4,9 +4,8 @@ Several are done at once, on different nodes: what is caught must be all of them
 """
 
 import pytest
-from sabotage import Sabotage, on, caught_and_repaired
+from sabotage import Sabotage, caught_and_repaired, on
 from standing_lab import Lab
-
 
 ONE_A_NODE = (
     Sabotage(

@@ -8,7 +8,14 @@ from standing_lab import Lab
 
 pytestmark = pytest.mark.vm
 
-OWN_KERNEL = {"rdma.ports", "rdma.errors", "network.bonds", "host.limits.memlock", "host.limits.nofile", "kernel.settings"}
+OWN_KERNEL = {
+    "rdma.ports",
+    "rdma.errors",
+    "network.bonds",
+    "host.limits.memlock",
+    "host.limits.nofile",
+    "kernel.settings",
+}
 """Controls that containers are not examined for."""
 
 SABOTAGES = (
