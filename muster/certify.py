@@ -162,6 +162,7 @@ def decide(cluster: Standing, seen: Observed, fabric: FabricResult | None, award
         cluster.deployment.certificate_class,
         datetime.now(UTC),
         fabric=fabric,
+        pins=cluster.pins.digest,
         images=cluster.deployment.images,
         identities=identities(seen.examinations),
         refused={name: "; ".join(each.refused) for name, each in awards.items() if each.refused},

@@ -190,7 +190,7 @@ def verify_certificates(
     identity: Annotated[str | None, typer.Option(help="Digest of the hardware identity that it must have now.")] = None,
     as_json: Json = False,
 ) -> int:
-    """Check certificates, offline: signature, node, hardware, expiry; those of the stack also for its spec and images.
+    """Check certificates, offline: signature, node, hardware, expiry; the stack's own also by its spec, pins, images.
 
     Exit 5 where one does not hold.
     """
@@ -226,6 +226,7 @@ def _verified(
             identity=identity,
             cluster=cluster.plan.name if cluster else None,
             spec=cluster.plan.digest if cluster else None,
+            pins=cluster.pins.digest if cluster else None,
             image=cluster.deployment.images.get(node) if cluster and node else None,
         )
     except FileNotFoundError:
