@@ -56,7 +56,7 @@ def certify(nodes: Names = None, stack: Stack = DEFAULT_STACK, as_json: Json = F
     say(f"examining {len(cluster.plan.nodes)} of {len(cluster.plan.nodes)} nodes")
     with cluster.alone():
         run = asyncio.run(run_certification(cluster, chosen, say))
-        paths = write_report(run, evidence.save(run, cluster.reports))
+        paths = write_report(run, evidence.save(run, cluster.reports, datetime.now(UTC)))
         refused = {name: given.refused[0] for name, given in run.awards.items() if given.refused}
         nodes_now, done = admit(cluster, refused | others_at_fault(run), {each.node: each for each in run.examinations})
     if as_json:

@@ -183,7 +183,7 @@ def save_run(cluster: Standing, **fabric: Any) -> None:
     """Keeps a run of now, whose fabric's tests are of now too unless said otherwise."""
     now = datetime.now(UTC)
     told = sample_runs.fabric(cluster.plan, **({"started": now, "finished": now} | fabric))
-    evidence.save(sample_runs.run(cluster.plan).model_copy(update={"fabric": told}), cluster.reports)
+    evidence.save(sample_runs.run(cluster.plan).model_copy(update={"fabric": told}), cluster.reports, now)
 
 
 def test_the_gate_says_go_where_every_node_is_still_what_was_certified(muster: Muster, good: Answers) -> None:
