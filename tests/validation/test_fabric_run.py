@@ -94,6 +94,19 @@ def test_a_pair_that_fails_twice_of_two_nodes_keeps_both_out(
     assert all(result.against(name) for name in (a, b))
 
 
+def test_a_node_whose_rail_ends_on_no_leaf_is_not_taken_for_tested(plan: ClusterPlan, pairs: dict[Any, Any]) -> None:
+    name = plan.with_role(Role.COMPUTE)[0].name
+    leaves = tuple(
+        leaf.model_copy(update={"nodes": tuple(each for each in leaf.nodes if (leaf.rail, each) != (1, name))})
+        for leaf in plan.switches.leaves
+    )
+    switches = plan.switches.model_copy(update={"leaves": leaves})
+    result = examined(ClusterPlan(**{**dict(plan), "switches": switches}))
+    assert result.state is State.FAIL
+    assert [(each.kind, each.nodes) for each in result.findings] == [(FaultKind.INCONCLUSIVE, (name,))]
+    assert result.against(name)
+
+
 @pytest.mark.parametrize("count", [0, 1])
 def test_with_fewer_than_two_nodes_nothing_is_judged_and_nobody_gets_in(
     plan: ClusterPlan, pairs: dict[Any, Any], count: int

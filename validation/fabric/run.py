@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 
-from policies.fabric import FabricResult, Finding, PairTest
+from policies.fabric import FabricResult, FaultKind, Finding, PairTest
 from policies.measurement import Examination
 from policies.verdict import State
 from spec.deployment import Deployment
@@ -88,6 +88,17 @@ async def _rail(
     leaves = {
         leaf.name: [name for name in leaf.nodes if name in names] for leaf in plan.switches.leaves if leaf.rail == rail
     }
+    attached = {name for members in leaves.values() for name in members}
+    loose = tuple(
+        Finding(
+            kind=FaultKind.INCONCLUSIVE,
+            subject=f"rail {rail} of {name}",
+            nodes=(name,),
+            evidence="it ends on no leaf of the plan, so that nobody tests it",
+        )
+        for name in names
+        if name not in attached
+    )
     ports = perftest.ports(examinations, names, rail)
     search = localise(rail, leaves, down)
     held: Held | None = None
@@ -96,7 +107,7 @@ async def _rail(
             asked = next(search) if held is None else search.send(held)
         except StopIteration as end:
             found: tuple[Finding, ...] = end.value
-            return found
+            return (*found, *loose)
         done = await asyncio.gather(
             *(_counting(partial(measure_pair, transport, plan, names[a], names[b], rail, ports)) for a, b in asked)
         )
