@@ -78,6 +78,7 @@ def credentials(
                 identity=identity,
                 cluster=cluster.plan.name,
                 spec=cluster.plan.digest,
+                pins=cluster.pins.digest,
                 image=cluster.deployment.images.get(node.name),
             )
         except Expired:

@@ -22,7 +22,7 @@ from spec.plan import Node
 from spec.schema import Role
 from validation.examine import examine_nodes
 from validation.fabric.reach import attribute
-from validation.fabric.run import examine_fabric
+from validation.fabric.run import at_once, examine_fabric
 
 Say = Callable[[str], None]
 
@@ -68,9 +68,8 @@ async def certify(cluster: Standing, nodes: Sequence[Node], say: Say) -> Run:
     compute = [node for node in cluster.plan.with_role(Role.COMPUTE) if reached(seen.examinations.get(node.name))]
     fabric = None
     if any(node.has(Role.COMPUTE) for node in nodes):
-        fabric = await examine_fabric(
-            cluster.transport(), cluster.plan, cluster.deployment, seen.examinations, compute, say
-        )
+        transport = cluster.transport(at_once(compute))
+        fabric = await examine_fabric(transport, cluster.plan, cluster.deployment, seen.examinations, compute, say)
     awards = {node.name: award(cluster, signer, node, seen, fabric) for node in nodes}
     for name, given in awards.items():
         keep(cluster, name, given, seen, proven_bad(name, seen.judged.verdicts.get(name, ()), fabric))
@@ -162,6 +161,7 @@ def decide(cluster: Standing, seen: Observed, fabric: FabricResult | None, award
         cluster.deployment.certificate_class,
         datetime.now(UTC),
         fabric=fabric,
+        pins=cluster.pins.digest,
         images=cluster.deployment.images,
         identities=identities(seen.examinations),
         refused={name: "; ".join(each.refused) for name, each in awards.items() if each.refused},

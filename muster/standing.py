@@ -24,7 +24,7 @@ from spec.folders import state
 from spec.load import SpecErrors, load
 from spec.plan import ClusterPlan, Expectations, Node, derive
 from validation import suite
-from validation.transport import Ssh
+from validation.transport import WIDTH, Ssh
 
 DEFAULT_STACK = "lab"
 
@@ -39,9 +39,9 @@ class Standing:
     catalogue: Catalogue
     waivers: Waivers
 
-    def transport(self) -> Ssh:
-        """How its nodes are reached: one for each event loop, whose places it counts."""
-        return Ssh(self.deployment.ssh_config)
+    def transport(self, least: int = 0) -> Ssh:
+        """How its nodes are reached: one for each event loop, whose places it counts. It has `least` at least."""
+        return Ssh(self.deployment.ssh_config, width=max(WIDTH, least))
 
     @cached_property
     def digests(self) -> Digests:

@@ -160,6 +160,10 @@ class SpecChanged(CertificateError):
     """It was issued for another spec."""
 
 
+class PinsChanged(CertificateError):
+    """It was issued by other version pins."""
+
+
 class ImageChanged(CertificateError):
     """It was issued to a node that was made from another image."""
 
@@ -191,14 +195,15 @@ def verify(
     identity: str | None = None,
     cluster: str | None = None,
     spec: str | None = None,
+    pins: str | None = None,
     image: str | None = None,
     wanted: CertificateClass | None = None,
 ) -> Certificate:
     """What a certificate says, if it holds at `now` for what is asked. Pure: no network, no file, no clock of its own.
 
     Args: `data`, an envelope; `trusted`, public keys, of which one must have signed; then what must agree, each where
-    given: the node's name, its identity's digest as it is now, the cluster's name, the digests of the spec and of the
-    image that the deployment names for the node, the least class.
+    given: the node's name, its identity's digest as it is now, the cluster's name, the digests of the spec, of the
+    version pins and of the image that the deployment names for the node, the least class.
     Raises: a subclass of CertificateError.
     """
     try:
@@ -223,6 +228,11 @@ def verify(
     if spec is not None and found.digests.spec != spec:
         raise SpecChanged(
             f"issued for spec {found.digests.spec[:12]}…, the cluster's is {spec[:12]}…"
+            f" · converge and certify {found.node} again"
+        )
+    if pins is not None and found.digests.pins != pins:
+        raise PinsChanged(
+            f"issued by pins {found.digests.pins[:12]}…, those of the spec are now {pins[:12]}…"
             f" · converge and certify {found.node} again"
         )
     if image is not None and found.digests.image != image:

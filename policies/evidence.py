@@ -5,6 +5,7 @@
 
 import json
 import os
+import re
 import tempfile
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -26,6 +27,8 @@ from spec.proofs import Proof
 
 LARGEST = 256 * 1024 * 1024
 """Bytes of a run that are read; one of 1,024 nodes and 45 controls has about 60 MiB."""
+
+_ID = re.compile(r"[0-9]{8}T[0-9]{6}Z")
 
 RUN = "run.json"
 LATEST = "latest"
@@ -91,7 +94,7 @@ class Run(_Model):
     """One certification run."""
 
     version: Literal["muster/run/v1"] = "muster/run/v1"
-    id: Annotated[str, Field(pattern=r"^\d{8}T\d{6}Z$")]
+    id: Annotated[str, Field(pattern=f"^{_ID.pattern}$")]
     """The instant of its start, UTC: the name of its folder."""
     started: AwareDatetime
     finished: AwareDatetime
@@ -151,16 +154,17 @@ def site(deployment: Deployment) -> Site:
     )
 
 
-def save(run: Run, reports: Path) -> Path:
+def save(run: Run, reports: Path, now: datetime) -> Path:
     """Writes a run and makes it the latest; returns its folder. Whoever reads meanwhile sees the old or the new one.
 
-    A run that is saved again replaces itself, and is the latest only if no newer one is there.
+    A run that is saved again replaces itself, and is the latest only if no newer one is there. One that is dated after
+    `now` is not newer: a clock was wrong, and it would be the latest until then.
     """
     folder = reports / run.id
     folder.mkdir(parents=True, exist_ok=True)
     write(folder / RUN, json.dumps(run.model_dump(mode="json"), indent=1))
-    newest = max((each.parent.name for each in reports.glob(f"*/{RUN}") if not each.parent.is_symlink()), default="")
-    if newest <= run.id:
+    names = [each.parent.name for each in reports.glob(f"*/{RUN}") if not each.parent.is_symlink()]
+    if not any(run.id < name <= run_id(now) for name in names if _ID.fullmatch(name)):
         scratch = reports / f".{LATEST}.{os.getpid()}"
         scratch.unlink(missing_ok=True)
         scratch.symlink_to(run.id)

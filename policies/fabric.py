@@ -6,14 +6,22 @@ The results judge themselves: whether a pair or a sweep is good follows from its
 from enum import StrEnum
 from typing import Annotated, Self
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, FiniteFloat, model_validator
+from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, FiniteFloat, model_validator
 
 from policies.verdict import State
 
 REPEATS = 3
 """Fewest repeats of a size: one shot flutters, and drains good nodes (azurehpc-health-checks#628)."""
 
-_Text = Annotated[str, Field(max_length=2000)]
+LONGEST = 2000
+"""Characters of a text that is kept: it may end with what nodes said, which never breaks a result."""
+
+
+def _cut(text: object) -> object:
+    return f"{text[: LONGEST - 1]}…" if isinstance(text, str) and len(text) > LONGEST else text
+
+
+_Text = Annotated[str, BeforeValidator(_cut), Field(max_length=LONGEST)]
 _Rate = Annotated[FiniteFloat, Field(ge=0)]
 
 

@@ -97,6 +97,7 @@ def gate(
     now: datetime,
     *,
     fabric: FabricResult | None,
+    pins: str,
     images: Mapping[str, str],
     identities: Mapping[str, str | IdentityError] | None = None,
     lasting: timedelta = timedelta(0),
@@ -108,6 +109,7 @@ def gate(
         envelopes: each node's certificate as issued, by node name. Those of other nodes do not matter.
         fabric: the last result over the nodes; a cluster whose fabric was not tested together is no-go, and so is one
             whose result is older than what the newest certificate rests on: a later run's result was lost.
+        pins: the digest of the version pins that the spec names, as they are now.
         images: the image that each node was made from, as the deployment names it.
         identities: where given, each node's identity digest as it is now, or why it is not known; a node whose
             identity is not known is no-go.
@@ -119,7 +121,7 @@ def gate(
     ready, reasons = [], [] if names else [_no_nodes(plan)]
     newest: datetime | None = None
     for name in names:
-        held = _node(plan, name, envelopes, trusted, wanted, now, until, images, identities, refused or {})
+        held = _node(plan, name, envelopes, trusted, wanted, now, until, pins, images, identities, refused or {})
         if isinstance(held, GateReason):
             reasons.append(held)
         else:
@@ -161,6 +163,7 @@ def _node(
     wanted: CertificateClass,
     now: datetime,
     until: datetime,
+    pins: str,
     images: Mapping[str, str],
     identities: Mapping[str, str | IdentityError] | None,
     refused: Mapping[str, str],
@@ -187,6 +190,7 @@ def _node(
             identity=identity,
             cluster=plan.name,
             spec=plan.digest,
+            pins=pins,
             image=images.get(name),
             wanted=wanted,
         )

@@ -21,6 +21,9 @@ ERRORS_LIMIT = 64 * 1024
 
 TIMEOUT_S = 60.0
 
+WIDTH = 128
+"""Commands that run at once where more may wait: each is an ssh of its own."""
+
 LINGER_S = 2.0
 """How long the streams of a process are read after its end."""
 
@@ -72,7 +75,9 @@ class Transport(Protocol):
 
 
 class Ssh:
-    """Over OpenSSH, at most `width` nodes at once.
+    """Over OpenSSH, at most `width` commands at once; others wait for their turn.
+
+    What must run together, as the ranks of a job, needs a width that holds all of it: else it waits for itself.
 
     Args: `config`, the ssh configuration that knows the nodes by name. It never asks for a password, and it uses a
     shared connection that the user's configuration names but leaves none behind.
@@ -80,7 +85,7 @@ class Ssh:
 
     as_root: tuple[str, ...] = ("sudo", "-n")
 
-    def __init__(self, config: Path, width: int = 128) -> None:
+    def __init__(self, config: Path, width: int = WIDTH) -> None:
         self._argv = ["ssh", "-F", str(config), "-T", "-o", "BatchMode=yes", "-o", "ControlMaster=no"]
         self._argv += ["-o", "ConnectTimeout=20", "-o", "ServerAliveInterval=10", "-o", "ServerAliveCountMax=3"]
         self._places = asyncio.Semaphore(width)

@@ -61,6 +61,7 @@ def gate(
         wanted,
         datetime.now(UTC),
         fabric=run.fabric if run else None,
+        pins=cluster.pins.digest,
         images=cluster.deployment.images,
         identities=now_there,
         lasting=run_time,

@@ -103,7 +103,7 @@ def certification(stack: str, names: list[str]) -> Certification:
     say(f"examining {len(cluster.plan.nodes)} of {len(cluster.plan.nodes)} nodes")
     with cluster.alone():
         run = asyncio.run(run_certification(cluster, chosen, say))
-        report = write_report(run, evidence.save(run, cluster.reports))
+        report = write_report(run, evidence.save(run, cluster.reports, datetime.now(UTC)))
         refused = {name: given.refused[0] for name, given in run.awards.items() if given.refused}
         nodes, done = admit(cluster, refused | others_at_fault(run), {each.node: each for each in run.examinations})
     return Certification(run, report, nodes, done)
@@ -236,7 +236,7 @@ def verify_certificates(
     identity: Annotated[str | None, typer.Option(help="Digest of the hardware identity that it must have now.")] = None,
     as_json: Json = False,
 ) -> int:
-    """Check certificates, offline: signature, node, hardware, expiry; those of the stack also for its spec and images.
+    """Check certificates, offline: signature, node, hardware, expiry; the stack's own also by its spec, pins, images.
 
     Exit 5 where one does not hold.
     """
@@ -272,6 +272,7 @@ def _verified(
             identity=identity,
             cluster=cluster.plan.name if cluster else None,
             spec=cluster.plan.digest if cluster else None,
+            pins=cluster.pins.digest if cluster else None,
             image=cluster.deployment.images.get(node) if cluster and node else None,
         )
     except FileNotFoundError:

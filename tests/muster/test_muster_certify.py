@@ -17,6 +17,10 @@ from policies.compatibility import proofs
 from policies.judge import judge_cluster
 from policies.measurement import Examination, Measurement, Outcome
 from policies.report import matrix, page
+from spec.plan import derive
+from spec.schema import Role
+from validation.fabric.run import at_once
+from validation.transport import WIDTH
 
 FAULTY = "gpu-1"
 """Lost a GPU."""
@@ -104,3 +108,22 @@ def test_a_node_that_was_asked_for_is_no_other(cluster: Standing, seen: list[str
     run = asyncio.run(certify(cluster, cluster.plan.nodes, print))
     assert run.awards[FAULTY].refused
     assert others_at_fault(run) == {}
+
+
+def test_every_rank_and_both_ends_of_every_pair_have_a_place_at_once(
+    cluster: Standing, seen: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rank that waits for its turn is waited for by all others, which never give theirs up."""
+    big = derive(sample_runs.cluster(gpu=300))
+    compute = big.with_role(Role.COMPUTE)
+    ranks = sum(node.gpus.count for node in compute if node.gpus)
+    assert at_once(compute) == ranks > 2 * WIDTH
+    asked: list[int] = []
+    monkeypatch.setattr(Standing, "transport", lambda _, least=0: asked.append(least))
+    asyncio.run(certify(cluster, cluster.plan.nodes, print))
+    assert asked == [at_once(cluster.plan.with_role(Role.COMPUTE))]
+
+
+@pytest.mark.parametrize(("least", "width"), [(0, WIDTH), (1, WIDTH), (WIDTH + 1, WIDTH + 1)])
+def test_a_transport_has_the_places_that_are_asked_of_it(cluster: Standing, least: int, width: int) -> None:
+    assert cluster.transport(least)._places._value == width

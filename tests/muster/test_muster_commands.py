@@ -184,7 +184,7 @@ def save_run(cluster: Standing, **fabric: Any) -> None:
     """Keeps a run of now, whose fabric's tests are of now too unless said otherwise."""
     now = datetime.now(UTC)
     told = sample_runs.fabric(cluster.plan, **({"started": now, "finished": now} | fabric))
-    evidence.save(sample_runs.run(cluster.plan).model_copy(update={"fabric": told}), cluster.reports)
+    evidence.save(sample_runs.run(cluster.plan).model_copy(update={"fabric": told}), cluster.reports, now)
 
 
 def test_the_gate_says_go_where_every_node_is_still_what_was_certified(muster: Muster, good: Answers) -> None:
@@ -347,18 +347,27 @@ def test_status_shows_certificates_and_places_in_the_pool(
     assert rows["control-0"]["pool"] is None
 
 
-@pytest.mark.parametrize("change", ["spec", "cluster", "image"])
+@pytest.mark.parametrize("change", ["spec", "cluster", "image", "pins"])
 def test_a_certificate_that_the_gate_refuses_is_good_neither_for_verify_nor_for_status(
-    muster: Muster, cluster: Standing, certified: Callable[..., None], slurm: Slurm, change: str
+    muster: Muster,
+    cluster: Standing,
+    certified: Callable[..., None],
+    slurm: Slurm,
+    monkeypatch: pytest.MonkeyPatch,
+    change: str,
 ) -> None:
-    """Also where only the stack knows: it was issued for another spec, in another cluster, or of another image."""
+    """Also where only the stack knows: it is of another spec, cluster or image, or by other pins."""
     names = [node.name for node in cluster.plan.nodes]
     certified(*names)
+    if change == "pins":
+        pins = cluster.pins
+        newer = pins.model_copy(update={"components": {**pins.components, "nccl": "2.99.1"}})
+        monkeypatch.setattr("muster.standing.load_pins", lambda _: newer)
     deployment = cluster.deployment.state / "deployment.json"
     told = json.loads(deployment.read_text())
     if change == "image":
         told["images"] = dict.fromkeys(names, "e" * 64)
-    else:
+    elif change in ("spec", "cluster"):
         path = cluster.deployment.state / "other.yaml"
         good, bad = ("name: lab", "name: other") if change == "cluster" else ("lifetime: P7D", "lifetime: P6D")
         text = Path(told["spec"]).read_text()
@@ -366,7 +375,7 @@ def test_a_certificate_that_the_gate_refuses_is_good_neither_for_verify_nor_for_
         path.write_text(text.replace(good, bad, 1))
         told |= {"spec": str(path), "spec_digest": derive(load(path)).digest}
     deployment.write_text(json.dumps(told))
-    kinds = {"spec": "SpecChanged", "cluster": "WrongCluster", "image": "ImageChanged"}
+    kinds = {"spec": "SpecChanged", "cluster": "WrongCluster", "image": "ImageChanged", "pins": "PinsChanged"}
     for argv, code in ((("verify",), Exit.INVALID), (("status",), Exit.PASS)):
         ended, out, _ = muster(*argv, "--json")
         assert ended is code

@@ -46,7 +46,7 @@ def replan(plan: ClusterPlan, **changed: Any) -> ClusterPlan:
 
 
 PLAN = derive(cluster())
-DIGESTS = Digests(spec=PLAN.digest, pins="a" * 64, suite="b" * 64, catalogue="c" * 64)
+DIGESTS = Digests(spec=PLAN.digest, pins=load_pins("lab").digest, suite="b" * 64, catalogue="c" * 64)
 
 
 def deployment(plan: ClusterPlan = PLAN, **changed: Any) -> Deployment:
@@ -186,7 +186,15 @@ def run(plan: ClusterPlan = PLAN, judged: tuple[Verdict, ...] | None = None, **c
         "fabric": result,
         "awards": awards,
         "gate": gate(
-            plan, envelopes, [SIGNER.public_key], CertificateClass.LAB, NOW, fabric=result, images={}, refused=refused
+            plan,
+            envelopes,
+            [SIGNER.public_key],
+            CertificateClass.LAB,
+            NOW,
+            fabric=result,
+            pins=DIGESTS.pins,
+            images={},
+            refused=refused,
         ),
     }
     return Run.model_validate(told | changed)

@@ -22,6 +22,7 @@ from policies.certificate import (
     ImageChanged,
     Malformed,
     NotYetValid,
+    PinsChanged,
     SpecChanged,
     UnknownKey,
     WrongClass,
@@ -209,6 +210,7 @@ def test_another_cluster_spec_image_or_class_is_refused_each_by_name() -> None:
     for asked, error in (
         ({"cluster": "site"}, WrongCluster),
         ({"spec": "0" * 64}, SpecChanged),
+        ({"pins": "0" * 64}, PinsChanged),
         ({"image": "0" * 64}, ImageChanged),
         ({"wanted": CertificateClass.PRODUCTION}, WrongClass),
     ):
@@ -218,7 +220,7 @@ def test_another_cluster_spec_image_or_class_is_refused_each_by_name() -> None:
 
 def test_every_error_has_its_own_message_and_the_exit_code_of_an_invalid_certificate() -> None:
     kinds = CertificateError.__subclasses__()
-    assert len(kinds) == 10
+    assert len(kinds) == 11
     assert all(kind.exit_code is Exit.INVALID for kind in kinds)
 
 

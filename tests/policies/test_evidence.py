@@ -14,13 +14,13 @@ RUN = run()
 
 
 def test_a_run_comes_back_as_it_was_saved(tmp_path: Path) -> None:
-    folder = save(RUN, tmp_path)
+    folder = save(RUN, tmp_path, NOW)
     assert folder == tmp_path / "20261129T142000Z"
     assert load(folder) == load(tmp_path / LATEST) == RUN
 
 
 def test_a_certificate_can_be_traced_to_the_evidence_that_it_rests_on(tmp_path: Path) -> None:
-    kept = load(save(RUN, tmp_path))
+    kept = load(save(RUN, tmp_path, NOW))
     for examination in kept.examinations:
         verdicts = tuple(each for each in kept.verdicts if each.node == examination.node)
         certificate = kept.awards[examination.node].certificate
@@ -33,20 +33,30 @@ def test_a_certificate_can_be_traced_to_the_evidence_that_it_rests_on(tmp_path: 
 def test_latest_is_the_newest_run_also_when_an_older_one_is_saved_again(tmp_path: Path) -> None:
     older = RUN.model_copy(update={"id": run_id(NOW - timedelta(days=1))})
     for each in (older, RUN, older):
-        save(each, tmp_path)
+        save(each, tmp_path, NOW)
     assert load(tmp_path / LATEST).id == RUN.id
     assert sorted(each.name for each in tmp_path.iterdir()) == [older.id, RUN.id, LATEST]
 
 
+@pytest.mark.parametrize("stray", [run_id(NOW + timedelta(days=365)), "zzz", "kept-for-later", "2027"])
+def test_a_run_of_a_clock_that_was_ahead_or_a_folder_of_somebodys_own_is_not_the_latest(
+    tmp_path: Path, stray: str
+) -> None:
+    (tmp_path / stray).mkdir()
+    (tmp_path / stray / "run.json").write_text("{}")
+    save(RUN, tmp_path, NOW)
+    assert load(tmp_path / LATEST).id == RUN.id
+
+
 def test_a_write_that_breaks_leaves_the_old_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = save(RUN, tmp_path)
+    folder = save(RUN, tmp_path, NOW)
 
     def full(self: Path, target: Path) -> Path:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Path, "replace", full)
     with pytest.raises(OSError, match="No space"):
-        save(RUN.model_copy(update={"topology": "<svg/>"}), tmp_path)
+        save(RUN.model_copy(update={"topology": "<svg/>"}), tmp_path, NOW)
     assert load(folder) == RUN
     assert [each.name for each in folder.iterdir()] == ["run.json"]
 
@@ -91,4 +101,4 @@ def test_an_instant_without_its_zone_is_no_run() -> None:
 
 
 def test_a_run_keeps_no_path_of_the_machine_that_made_it(tmp_path: Path) -> None:
-    assert "/nowhere" not in (save(RUN, tmp_path) / "run.json").read_text()
+    assert "/nowhere" not in (save(RUN, tmp_path, NOW) / "run.json").read_text()

@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from sample_runs import NOW, PLAN, SIGNER, STRANGER, candidate, cluster, examination, fabric, replan
+from sample_runs import DIGESTS, NOW, PLAN, SIGNER, STRANGER, candidate, cluster, examination, fabric, replan
 
 from policies.exits import Exit
 from policies.gate import GateDecision, Obstacle, gate
@@ -27,6 +27,7 @@ def decide(now: datetime = NOW, wanted: CertificateClass = LAB, **changed: Any) 
         "envelopes": HELD,
         "trusted": [SIGNER.public_key],
         "fabric": fabric(),
+        "pins": DIGESTS.pins,
         "images": {},
         "identities": IDENTITIES,
     }
@@ -67,6 +68,7 @@ def test_a_decision_says_whether_hardware_was_looked_at() -> None:
             "could not be identified now: timed out",
         ),
         ({"identities": IDENTITIES | {"gpu-1": "0" * 64}}, Obstacle.INVALID, Exit.INVALID, "other hardware"),
+        ({"pins": "0" * 64}, Obstacle.INVALID, Exit.INVALID, "those of the spec are now 000000000000…"),
         ({"images": {"gpu-1": "e" * 64}}, Obstacle.INVALID, Exit.INVALID, "deployed from eeeeeeeeeeee…"),
         ({"refused": {"gpu-1": "gpu.count: fail"}}, Obstacle.FAILED, Exit.FAIL, "gpu.count: fail"),
         ({"fabric": None}, Obstacle.MISSING, Exit.INCOMPLETE, "was not tested"),

@@ -7,6 +7,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from policies.fabric import FaultKind as Kind
+from policies.fabric import Finding
 from validation.fabric.localise import localise, over_rails, round_robin
 
 
@@ -129,3 +130,11 @@ def test_a_node_bad_on_every_rail_is_one_finding(bad_rails, names):
         except StopIteration as end:
             found += end.value
     assert [each.subject for each in over_rails(found, 2)] == names
+
+
+def test_evidence_of_many_rails_and_long_names_is_told_as_far_as_it_fits():
+    name, proof = "g" * 44, "fails with " + " and ".join(["h" * 44, "i" * 44]) + ", which both passed with others"
+    each = [Finding(kind=Kind.RAIL, subject=f"rail {i} of {name}", nodes=(name,), evidence=proof) for i in range(16)]
+    (joined,) = over_rails(each, 16)
+    assert joined.nodes == (name,)
+    assert joined.evidence.startswith("rail 0: fails with")

@@ -35,7 +35,7 @@ def test_one_direction_alone_is_no_figure(missing):
     assert read_iperf3(json.dumps(said).encode())[0] is None
 
 
-@pytest.mark.parametrize("rate", ["fast", None, -1, float("nan"), float("inf"), [], {}])
+@pytest.mark.parametrize("rate", ["fast", None, -1, float("nan"), float("inf"), 10**400, [], {}])
 def test_what_is_no_rate_is_no_figure(rate):
     said = json.loads(RECORDED)
     said["end"]["sum_received"]["bits_per_second"] = rate

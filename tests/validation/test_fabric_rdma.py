@@ -15,7 +15,7 @@ from spec.plan import ClusterPlan, derive
 from validation.fabric import perftest
 from validation.fabric.pairs import measure_pair
 from validation.fabric.perftest import Port, ports, read
-from validation.transport import Completed
+from validation.transport import Completed, Unreachable
 
 ROOT = Path(__file__).parents[2]
 RECORDED = (Path(__file__).parent / "recorded" / "ib_write_bw-soft-roce.txt").read_bytes()
@@ -109,6 +109,18 @@ def test_a_rail_on_which_nothing_arrives_is_below_any_floor(plan):
     nodes = Nodes({"gpu-0": report("0"), "gpu-1": RECORDED})
     test = asyncio.run(measure_pair(nodes, plan, plan.node("gpu-0"), plan.node("gpu-1"), 0, PORTS))
     assert (test.gbps, test.ok) == (0.0, False)
+
+
+@pytest.mark.parametrize("gone", [Unreachable("no route to host"), OSError(24, "Too many open files"), TimeoutError()])
+def test_a_node_that_is_not_reached_is_no_figure(plan, gone):
+    class Nobody(Nodes):
+        async def run(self, *_: object, **__: object) -> Completed:
+            raise gone
+
+    tested = asyncio.run(measure_pair(Nobody({}), plan, plan.node("gpu-0"), plan.node("gpu-1"), 0, PORTS))
+    assert not tested.ok
+    assert tested.gbps is None
+    assert tested.reason
 
 
 def test_two_reports_are_none():

@@ -73,6 +73,9 @@ def test_a_whole_sweep_above_its_floor_is_good():
         (streams([], lines(1)), "did not join"),
         (streams(lines(0), lines(1), problem="exit status 1"), "exit status 1"),
         (streams(lines(0, sizes=SIZES[:2]), lines(1)), "2 of 3 sizes"),
+        (streams(lines(0, sizes=(65536, 4194304, 8388608)), lines(1)), "8388608 bytes were measured, 16777216"),
+        (streams(lines(0, sizes=(65536, 4194304, 1 << 40)), lines(1)), "16777216 were asked for"),
+        (streams(lines(0, sizes=(65536 - 8, *SIZES[1:])), lines(1)), "65528 bytes were measured, 65536"),
         (streams(lines(0, repeats=2), lines(1)), "2 of 3 repeats"),
         (streams(lines(0, repeats=4), lines(1)), "4 of 3 repeats"),
         (streams(lines(0, ranks=3), lines(1)), "did not join"),
@@ -88,6 +91,13 @@ def test_a_whole_sweep_above_its_floor_is_good():
 def test_anything_less_is_not_good_and_says_why(bad, word):
     sweep = one(asked(), bad)
     assert any(word in fault for fault in sweep.faults), sweep.faults
+
+
+def test_elements_that_do_not_divide_by_the_ranks_may_be_left_out():
+    sizes = tuple(size // 12 * 12 for size in SIZES)
+    assert sizes != SIZES
+    sweep = one(asked(), streams(*(lines(rank, 3, sizes=sizes) for rank in range(3))))
+    assert sweep.faults == ()
 
 
 @pytest.mark.parametrize(("wanted", "ran"), [("nccl", "gloo"), ("gloo", "nccl")])
@@ -108,6 +118,20 @@ def test_a_sweep_that_never_reached_large_messages_is_not_good():
 def test_no_output_of_a_node_raises_or_makes_a_pass_out_of_a_truncated_run(noise, keep):
     sweep = one(asked(), streams([*lines(0)[:keep], *noise], lines(1)))
     assert sweep.faults
+
+
+@pytest.mark.parametrize("key", ["seconds", "size", "repeat", "wrong"])
+@given(value=st.integers() | st.floats() | st.sampled_from([1e-320, 5e-324, 10**400, 2**70, -(10**400)]) | st.text())
+def test_no_number_that_a_rank_tells_raises(key, value):
+    said = [json.loads(line) for line in lines(0)]
+    told = [json.dumps(each | {key: value} if each["record"] == "point" else each) for each in said]
+    sweep = one(asked(), streams(told, lines(1)))
+    assert sweep.faults or sweep.plateau is not None
+
+
+def test_long_last_words_of_many_ranks_are_told_as_far_as_they_fit():
+    lost = [Stream(node=f"gpu-{i}", rank=i, output="", problem="x" * 560) for i in range(8)]
+    assert one(asked(), lost).reason.startswith("rank 0 on gpu-0: xxx")
 
 
 @given(st.integers(2, 4096))

@@ -28,7 +28,7 @@ def read(output: bytes, _: bytes = b"") -> tuple[float | None, str]:
             return None, f"iperf3: {str(error)[:200]}"
         end = said["end"]
         rates = [float(end[key]["bits_per_second"]) / 1e9 for key in ("sum_received", "sum_received_bidir_reverse")]
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError):
         return None, "iperf3 gave no whole result"
     finite = all(isfinite(rate) and rate >= 0 for rate in rates)
     return (min(rates), "") if finite else (None, "iperf3 gave no finite number")

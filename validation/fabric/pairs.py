@@ -34,10 +34,10 @@ async def measure_pair(
     tool, measure = (perftest.TOOL, _rdma) if verbs else (iperf.TOOL, _tcp)
     try:
         gbps, reason = await measure(transport, plan, a, b, plane, ports)
-    except Unreachable as gone:
-        gbps, reason = None, str(gone)
     except TimeoutError:
         gbps, reason = None, f"no result within {LIMIT_S + 10:g} s"
+    except (Unreachable, OSError) as gone:
+        gbps, reason = None, str(gone)
     floor = pair_floor(plan)
     return PairTest(a=a.name, b=b.name, rail=rail, gbps=gbps, floor_gbps=floor.gbps, tool=tool, reason=reason)
 

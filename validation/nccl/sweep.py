@@ -3,7 +3,6 @@
 import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from math import isfinite
 from statistics import median
 from typing import Annotated, Literal, TypeAlias
 
@@ -15,6 +14,14 @@ from validation.nccl.formulas import bandwidth, plateau
 LINES = 10_000
 """Records that one rank may print: more is a flood, not a result."""
 
+
+ELEMENT = 4
+"""Bytes of an element: float32."""
+
+MOST = 2**53
+"""The largest number that a rank may tell, whatever it counts: more is not to be believed, and breaks arithmetic."""
+SHORTEST_S = 1e-9
+"""Seconds that no call is shorter than."""
 
 Backend: TypeAlias = Literal["nccl", "gloo"]
 
@@ -40,10 +47,10 @@ class Timing(_Record):
 
     record: Literal["point"]
     op: Annotated[str, Field(max_length=40)]
-    size: Annotated[int, Field(gt=0)]
-    repeat: Annotated[int, Field(ge=0)]
-    seconds: Annotated[float, Field(gt=0)]
-    wrong: Annotated[int, Field(ge=0)]
+    size: Annotated[int, Field(gt=0, le=MOST)]
+    repeat: Annotated[int, Field(ge=0, le=MOST)]
+    seconds: Annotated[float, Field(ge=SHORTEST_S, le=MOST)]
+    wrong: Annotated[int, Field(ge=0, le=MOST)]
 
 
 class End(_Record):
@@ -148,7 +155,7 @@ def _sweep(
     if not problem and ranks < 2:
         problem = f"{ranks} rank: a collective's bandwidth needs at least 2"
     if not problem:
-        problem = _gaps(asked, timings)
+        problem = _gaps(asked, timings, ranks)
     points = [] if problem else [_point(op, size, timings[size], ranks) for size in sorted(timings)]
     return Sweep(
         op=op,
@@ -157,22 +164,26 @@ def _sweep(
         ranks=max(1, ranks),
         nodes=nodes,
         points=tuple(points),
-        plateau=plateau([(point.bytes, point.busbw) for point in points], asked.plateau_from),
+        plateau=plateau([(point.bytes, point.busbw) for point in points], asked.plateau_from - ELEMENT * ranks + 1),
         floor=asked.floors[op],
         floor_source=asked.floor_source,
         reason=problem,
     )
 
 
-def _gaps(asked: Asked, timings: Mapping[int, list[Timing]]) -> str:
-    """What is missing of an operation's timings; empty where nothing is."""
+def _gaps(asked: Asked, timings: Mapping[int, list[Timing]], ranks: int) -> str:
+    """What is missing of an operation's timings; empty where nothing is.
+
+    An operation that deals its elements out to ranks leaves out those that do not divide: fewer than one a rank.
+    """
     if len(timings) != len(asked.sizes):
         return f"{len(timings)} of {len(asked.sizes)} sizes were measured"
+    for wanted, size in zip(sorted(asked.sizes), sorted(timings), strict=True):
+        if not 0 <= wanted - size < ELEMENT * ranks:
+            return f"{size} bytes were measured, {wanted} were asked for"
     for size, got in timings.items():
         if sorted(each.repeat for each in got) != list(range(asked.repeats)):
             return f"{len(got)} of {asked.repeats} repeats at {size} bytes"
-        if not all(isfinite(each.seconds) for each in got):
-            return f"a time at {size} bytes is not a number"
     return ""
 
 
