@@ -51,6 +51,17 @@ def test_no_task_ignores_errors_or_uses_a_shell(path: Path) -> None:
         assert "ansible.builtin.shell" not in task, task["name"]
 
 
+EVERY = sorted(ROLES.glob("*/tasks/*.yml"))
+
+
+@pytest.mark.parametrize("path", EVERY, ids=str)
+def test_no_hidden_command_is_left_to_check_mode(path: Path) -> None:
+    """Check mode skips a command, and `no_log` hides that it did: nobody would know that nobody looked."""
+    for task in tasks(path):
+        if set(READERS) & set(task) and task.get("no_log"):
+            assert task.get("check_mode") is False or "not ansible_check_mode" in str(task["when"]), task["name"]
+
+
 def test_everything_is_refused_before_anything_is_changed() -> None:
     first, *others = yaml.safe_load((ROLES / "site.yml").read_text())
     examined = [task["ansible.builtin.import_role"] for task in first["tasks"]]
