@@ -71,3 +71,12 @@ def test_everything_is_refused_before_anything_is_changed() -> None:
     assert "become" not in first
     assert {each["name"] for each in examined} >= set(OWN)
     assert all(play["force_handlers"] for play in others)
+
+
+def test_every_storage_host_that_was_restarted_is_waited_for() -> None:
+    """Not monitors alone: OSDs of two hosts that are down at once are more than placement groups go on with."""
+    running, restart, wait = tasks(ROLES / "ceph/tasks/restart.yml")
+    words = restart["ansible.builtin.command"]["argv"]
+    assert set(words[2:]) == {each for each in running["ansible.builtin.command"]["argv"] if each.endswith("@*")}
+    assert wait["when"] == f"{running['register']}.stdout | length > 0"
+    assert any("num_up_osds" in each for each in wait["until"])
