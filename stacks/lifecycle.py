@@ -286,10 +286,15 @@ def _remove_dead_locks(stack: str) -> None:
     for path in (BACKEND / ".pulumi" / "locks").glob(f"**/{stack}/*.json"):
         try:
             lock = json.loads(path.read_text())
-            alive = Path(f"/proc/{int(lock['pid'])}/comm").read_text().strip().startswith("pulumi")
-        except FileNotFoundError:
-            alive = False
+            process, host = Path(f"/proc/{int(lock['pid'])}/comm"), lock["hostname"]
         except (OSError, ValueError, KeyError, TypeError):
-            continue
-        if not alive and lock.get("hostname") == os.uname().nodename:
+            continue  # another engine has just removed it, or is writing it
+        if host == os.uname().nodename and not _is_engine(process):
             path.unlink(missing_ok=True)
+
+
+def _is_engine(comm: Path) -> bool:
+    try:
+        return comm.read_text().strip().startswith("pulumi")
+    except (FileNotFoundError, ProcessLookupError):
+        return False

@@ -64,6 +64,20 @@ def test_a_lock_whose_engine_is_dead_goes_and_all_others_stay(tmp_path: Path, mo
     assert other_stack.exists()
 
 
+def test_a_lock_that_goes_while_it_is_looked_at_is_left_to_who_removes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lifecycle, "BACKEND", tmp_path)
+    lock = _lock(tmp_path, os.getpid(), os.uname().nodename)
+    gone, half = lock.with_name("a.json"), lock.with_name("b.json")
+    gone.symlink_to(tmp_path / "nowhere")
+    half.write_text('{"pid": ')
+    lifecycle._remove_dead_locks("lab")
+    assert gone.is_symlink()
+    assert half.exists()
+    assert not lock.exists()  # its process lives, and is no engine
+
+
 def test_a_cluster_that_does_not_stand_says_what_makes_it(state_home: Path) -> None:
     with pytest.raises(lifecycle.StackError, match="muster up makes it"):
         lifecycle.deployment("nothing")
