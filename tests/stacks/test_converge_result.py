@@ -1,12 +1,14 @@
 """From Ansible's events to what a run did: nothing unknown becomes a success."""
 
+import json
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stacks.converge.result import NOTES, TEXT, Recorder
+from stacks.converge.apart import LINE
+from stacks.converge.result import NOTES, TEXT, Converged, Note, Recorder
 
 
 def event(kind: str, host: str = "gpu-0", task: str = "Write", **res: Any) -> dict[str, Any]:
@@ -123,3 +125,9 @@ def test_floods_are_bounded() -> None:
     assert recorder.changed_tasks == 2 * NOTES
     assert len(recorder.changes) == NOTES
     assert max(len(note.text) for note in recorder.changes) <= TEXT
+
+
+def test_the_largest_result_fits_in_a_line() -> None:
+    notes = (Note(host="☃" * 200, task="☃" * 200, role="☃" * 100, text="☃" * TEXT),) * NOTES
+    largest = Converged(check=True, hosts=(), changes=notes, failures=notes, unreachable=notes, unknown=notes)
+    assert len(json.dumps({"converged": largest.model_dump(mode="json")})) < LINE
