@@ -82,9 +82,13 @@ def engine() -> Path:
 def up(stack: str, spec: Path | None, say: Say) -> Deployment:
     """Makes the cluster what its spec says, and converges it.
 
-    `spec` none: the one that the stack was set to, or clusters/STACK.yaml. Raises StackError, with all errors.
+    `spec` none: the one that the stack was set to, or clusters/STACK.yaml. What ended since the last time is found
+    first: all machines of a lab have when this computer was restarted. Raises StackError, with all errors.
     """
+    begun = _known(stack) and any(each.name != lab.ENGINE for each in state(stack).glob("*"))
     selected = _selected(stack, spec)
+    if begun:
+        _act(selected.refresh, stack, say, done={"delete": "has ended, and is made again"})
     done = _act(selected.up, stack, say, suppress_outputs=True)
     found = Deployment.model_validate(done.outputs["cluster"].value)
     access.write(found.state / "deployment.json", found.model_dump_json(indent=2) + "\n")

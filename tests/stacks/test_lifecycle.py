@@ -3,6 +3,7 @@
 import json
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from pulumi.automation import EngineEvent
@@ -94,6 +95,31 @@ def test_the_deployment_is_read_as_it_was_exported(state_home: Path, plan, tmp_p
     (found.state / "deployment.json").write_text(found.model_dump_json())
     assert lifecycle.deployment("test") == found
     assert isinstance(found, Deployment)
+
+
+@pytest.mark.parametrize(("known", "made"), [(True, True), (True, False), (False, True)])
+def test_up_finds_first_what_has_ended(
+    known: bool, made: bool, state_home: Path, plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The engine itself takes its record for what stands: machines that a restart ended would stay ended."""
+    found = lab.deployment("test", tmp_path / "x.yaml", plan, {})
+    did: list[str] = []
+    (found.state / "engine").mkdir(parents=True)
+    if made:
+        (found.state / "machines").mkdir()
+
+    class Selected:
+        def refresh(self, **_: object) -> None:
+            did.append("refresh")
+
+        def up(self, **_: object) -> SimpleNamespace:
+            did.append("up")
+            return SimpleNamespace(outputs={"cluster": SimpleNamespace(value=found.model_dump(mode="json"))})
+
+    monkeypatch.setattr(lifecycle, "_known", lambda _: known)
+    monkeypatch.setattr(lifecycle, "_selected", lambda *_: Selected())
+    assert lifecycle.up("test", None, lambda *_: None) == found
+    assert did == (["refresh", "up"] if known and made else ["up"])
 
 
 def test_the_passphrase_is_made_once_and_its_loss_is_told(
