@@ -62,6 +62,20 @@ def test_no_hidden_command_is_left_to_check_mode(path: Path) -> None:
             assert task.get("check_mode") is False or "not ansible_check_mode" in str(task["when"]), task["name"]
 
 
+def test_a_file_that_gets_a_secret_is_closed_before_the_secret_is_in_it() -> None:
+    """Modules close what they write by themselves; a command that writes a file does not."""
+    for path in EVERY:
+        closed: set[str] = set()
+        for task in tasks(path):
+            if copied := task.get("ansible.builtin.copy"):
+                closed |= {copied["dest"]} if copied["mode"] == "0600" else set()
+            words = str(task.get("ansible.builtin.command") or {})
+            if "'-o', " in words:
+                assert words.partition("'-o', ")[2].split("]")[0] in {each.strip("{} ") for each in closed}, task[
+                    "name"
+                ]
+
+
 def test_everything_is_refused_before_anything_is_changed() -> None:
     first, *others = yaml.safe_load((ROLES / "site.yml").read_text())
     examined = [task["ansible.builtin.import_role"] for task in first["tasks"]]
