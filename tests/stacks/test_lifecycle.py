@@ -10,6 +10,7 @@ from pulumi.automation import EngineEvent
 
 from spec.deployment import Deployment
 from stacks import lifecycle
+from stacks.lab import __main__ as by_hand
 from stacks.lab import lab
 
 URN = "urn:pulumi:lab::muster::muster:lab:Machine::gpu-0"
@@ -135,3 +136,15 @@ def test_the_passphrase_is_made_once_and_its_loss_is_told(
     path.unlink()
     with pytest.raises(lifecycle.StackError, match="passphrase of stack test is gone"):
         lifecycle._passphrase("test")
+
+
+@pytest.mark.parametrize("text", [None, "a: [", "apiVersion: other/v9"])
+def test_a_lab_without_pulumi_says_what_is_wrong_with_its_spec_and_starts_nothing(
+    text: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = tmp_path / "x.yaml"
+    if text:
+        spec.write_text(text)
+    monkeypatch.setattr("sys.argv", ["lab", "up", "test", "--spec", str(spec)])
+    assert by_hand.main() == 2
+    assert f"lab: {spec}:" in capsys.readouterr().err
