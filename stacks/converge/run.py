@@ -15,13 +15,14 @@ from spec.plan import ClusterPlan
 from spec.schema import MachineKind
 from stacks.converge.inputs import ROLES, SECRETS, hosts
 from stacks.converge.result import Converged, Recorder
+from stacks.lab.access import write
 
 LIMIT_S = 1800
 """Seconds that a run may take, and `IDLE_S` that it may be silent: the longest task is a filesystem's first start."""
 IDLE_S = 600
 
 CALLBACKS = Path(__file__).parent / "callbacks"
-SKIPPED = "skipped.jsonl"
+SKIPPED = f"skipped-{os.getpid()}.jsonl"
 
 FORKS = 16
 """Hosts at once. Each is a process of about 60 MB."""
@@ -91,8 +92,7 @@ def _runner(  # type: ignore[no-untyped-def]
         each.mkdir(parents=True, exist_ok=True, mode=0o700)
     shutil.rmtree(folder / "env", ignore_errors=True)
     inventory = folder / "hosts.json"
-    inventory.touch(mode=0o600)
-    inventory.write_text(json.dumps(hosts(plan, deployment), indent=1))
+    write(inventory, json.dumps(hosts(plan, deployment), indent=1))  # whole: another run may be reading it
     settings = _settings(folder, slow=any(node.machine is MachineKind.VM for node in plan.nodes))
 
     def taken(event: dict[str, Any]) -> bool:
