@@ -29,3 +29,11 @@ def test_a_locked_password_keeps_no_key_out() -> None:
     """The automation user's password is locked: without PAM sshd takes that for a locked account."""
     text = render(ROLES / "base/templates/sshd.conf.j2", variables("lab", "gpu-0"))
     assert [line for line in text.splitlines() if line.startswith("UsePAM")] == ["UsePAM yes"]
+
+
+@pytest.mark.parametrize("user", ["muster", "first.last"])
+def test_sudo_reads_what_lets_the_automation_user_work(user: str) -> None:
+    """Files in sudoers.d whose names have a dot in them are left out, without a word."""
+    (task,) = (each for each in read(ROLES / "base/tasks/users.yml") if "sudoers" in str(each))
+    name = task["ansible.builtin.template"]["dest"].rpartition("/")[2].strip("{} ")
+    assert evaluate(name, variables("lab", "gpu-0", base_automation_user=user)) == user.replace(".", "_")
