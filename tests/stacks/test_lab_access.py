@@ -1,5 +1,6 @@
 """Keys, host keys and the ssh config."""
 
+import asyncio
 import os
 import stat
 import subprocess
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from stacks.lab import access, container, disk, vm
+from stacks.lab import access, container, disk, machines, vm
 from stacks.lab.disk import Layer
 from stacks.lab.model import Machine, machines_folder
 
@@ -42,6 +43,39 @@ def test_a_machine_that_is_gone_is_no_longer_known(state_home: Path, gpu_machine
     access.publish("test")
     assert "gpu-0" not in access.config("test").read_text()
     assert (access.folder("test") / "known_hosts").read_text() == ""
+
+
+@pytest.mark.parametrize("other", ['{"stack": "test", "colour": "red"}', "{", ""])
+def test_a_machine_of_another_version_of_the_program_hinders_no_other(
+    state_home: Path, gpu_machine: Machine, other: str
+) -> None:
+    _declare(gpu_machine)
+    access.write(machines_folder("test") / "control-0/machine.json", other)
+    access.publish("test")
+    assert "Host gpu-0\n" in access.config("test").read_text()
+    assert "control-0" not in access.config("test").read_text()
+
+
+def test_a_machine_whose_start_was_cut_off_is_there_only_once_it_answers(
+    gpu_machine: Machine, state_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It runs as declared, and may be minutes from its first login."""
+    running = machines.Running(pid=1, boot="b", creation="c")
+    did: list[str] = []
+
+    async def yes(_: Machine) -> bool:
+        return True
+
+    async def answers(*_: object) -> None:
+        did.append("answers")
+
+    monkeypatch.setattr(machines, "read", lambda *_: running)
+    monkeypatch.setattr(disk, "declared", lambda _: gpu_machine)
+    monkeypatch.setattr("stacks.lab.network.connected", yes)
+    monkeypatch.setattr(access, "publish", lambda _: did.append("published"))
+    monkeypatch.setattr(machines, "_answers", answers)
+    assert asyncio.run(machines.ensure(gpu_machine)) == running
+    assert did == ["published", "answers"]
 
 
 def test_keys_are_made_once_and_readable_by_nobody_else(state_home: Path) -> None:
