@@ -104,6 +104,7 @@ class Builder:
     ) -> None:
         """Runs a command and gives each line it prints to `line`. Raises BuildError where it fails.
 
+        What it makes has the same modes whoever builds: the digest of a recipe says nothing of a umask.
         The command is killed when this process dies, and holds the build's lock until it has ended: a build started
         after a killed one never meets its leftovers at work.
         """
@@ -115,7 +116,7 @@ class Builder:
                 process = Popen(
                     ["setpriv", "--pdeathsig", "KILL", *words],
                     stdout=PIPE, stderr=STDOUT, text=True, errors="replace",
-                    env=environment, cwd=cwd, pass_fds=[self._lock],
+                    env=environment, cwd=cwd, pass_fds=[self._lock], umask=0o022,
                 )  # fmt: skip
             except FileNotFoundError as error:
                 raise BuildError(f"no program {error.filename} · PATH · install util-linux") from error

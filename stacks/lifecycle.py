@@ -82,9 +82,13 @@ def engine() -> Path:
 def up(stack: str, spec: Path | None, say: Say) -> Deployment:
     """Makes the cluster what its spec says, and converges it.
 
-    `spec` none: the one that the stack was set to, or clusters/STACK.yaml. Raises StackError, with all errors.
+    `spec` none: the one that the stack was set to, or clusters/STACK.yaml. What ended since the last time is found
+    first: all machines of a lab have when this computer was restarted. Raises StackError, with all errors.
     """
+    begun = _known(stack) and any(each.name != lab.ENGINE for each in state(stack).glob("*"))
     selected = _selected(stack, spec)
+    if begun:
+        _act(selected.refresh, stack, say, done={"delete": "has ended, and is made again"})
     done = _act(selected.up, stack, say, suppress_outputs=True)
     found = Deployment.model_validate(done.outputs["cluster"].value)
     access.write(found.state / "deployment.json", found.model_dump_json(indent=2) + "\n")
@@ -286,10 +290,15 @@ def _remove_dead_locks(stack: str) -> None:
     for path in (BACKEND / ".pulumi" / "locks").glob(f"**/{stack}/*.json"):
         try:
             lock = json.loads(path.read_text())
-            alive = Path(f"/proc/{int(lock['pid'])}/comm").read_text().strip().startswith("pulumi")
-        except FileNotFoundError:
-            alive = False
+            process, host = Path(f"/proc/{int(lock['pid'])}/comm"), lock["hostname"]
         except (OSError, ValueError, KeyError, TypeError):
-            continue
-        if not alive and lock.get("hostname") == os.uname().nodename:
+            continue  # another engine has just removed it, or is writing it
+        if host == os.uname().nodename and not _is_engine(process):
             path.unlink(missing_ok=True)
+
+
+def _is_engine(comm: Path) -> bool:
+    try:
+        return comm.read_text().strip().startswith("pulumi")
+    except (FileNotFoundError, ProcessLookupError):
+        return False

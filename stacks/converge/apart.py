@@ -17,8 +17,8 @@ from spec.deployment import Deployment
 from stacks.converge.result import Converged
 from stacks.converge.run import KEPT, ConvergeError, Say
 
-LINE = 4 * 1024 * 1024
-"""Bytes of the longest line: a result's notes are bounded, see `stacks.converge.result`."""
+LINE = 64 * 1024 * 1024
+"""Bytes of the longest line: all notes of a result, each character of them written as six, fit in it twice."""
 
 
 class Request(BaseModel):

@@ -106,8 +106,6 @@ class Recorder:
                 note = _note(data, _said(data))
                 _keep(self.unreachable, note)
                 return f"{note.host} is unreachable: {note.text}", True
-            case "runner_on_skipped":
-                self._skipped(data)
             case "error" | "deprecated" | "warning" | "verbose":
                 text = str(event.get("stdout", ""))
                 if event["event"] == "error" or "ERROR" in text:
@@ -127,15 +125,18 @@ class Recorder:
         _keep(self.failures, note)
         return f"{note.host} failed at {note.role} : {note.task}: {note.text}", True
 
-    def _skipped(self, data: JsonMap) -> None:
+    def skipped(self, data: JsonMap) -> None:
+        """Takes in a line of `callbacks/muster_skipped.py`: a task, or one item of its loop, that did not run.
+
+        A condition that is false and a loop over nothing are answers. Any other reason means that nobody looked.
+        """
         result = data.get("res") or {}
-        # A condition that is false is an answer; any other reason to skip means that nobody looked.
-        if "false_condition" in result or result.get("skip_reason", "").startswith(
-            ("Conditional", "No items", "no items")
-        ):
+        if "false_condition" in result or "skipped_reason" in result:
             return
-        if "check mode" in str(result.get("msg", "")).lower() or result.get("skip_reason"):
-            _keep(self.unknown, _note(data, _said(data)))
+        if result:  # none: the task is `no_log`, and Ansible hides the reason too
+            note = _note(data, _said(data))
+            if note not in self.unknown:  # a loop's items say the same
+                _keep(self.unknown, note)
 
     def converged(self, expected: Iterable[str], check: bool, took_s: float) -> Converged:
         """The run's result. Raises ValueError where it cannot be known: no statistics, no hosts, or hosts missing."""

@@ -15,10 +15,14 @@ from spec.plan import ClusterPlan
 from spec.schema import MachineKind
 from stacks.converge.inputs import ROLES, SECRETS, hosts
 from stacks.converge.result import Converged, Recorder
+from stacks.lab.access import write
 
 LIMIT_S = 1800
 """Seconds that a run may take, and `IDLE_S` that it may be silent: the longest task is a filesystem's first start."""
 IDLE_S = 600
+
+CALLBACKS = Path(__file__).parent / "callbacks"
+SKIPPED = f"skipped-{os.getpid()}.jsonl"
 
 FORKS = 16
 """Hosts at once. Each is a process of about 60 MB."""
@@ -56,15 +60,21 @@ def converge(
     recorder = Recorder()
     started = time.monotonic()
     runner = _runner(plan, deployment, recorder, say, check, limit, playbook, stopped, timeout_s)
+    skipped = deployment.state / "ansible" / SKIPPED
+    skipped.unlink(missing_ok=True)
     try:
         runner.run()
+        told = skipped.read_text().splitlines() if skipped.exists() else []
     finally:
+        skipped.unlink(missing_ok=True)
         _prune(Path(runner.config.artifact_dir))
     if runner.status == "canceled":
         raise ConvergeError("the converge run was stopped · run it again: it begins where it ended")
     if runner.status == "timeout":
         raise ConvergeError(f"the converge run took longer than {timeout_s:g} s, or was silent for {IDLE_S} s")
     try:
+        for line in told:
+            recorder.skipped(json.loads(line))
         return recorder.converged(limit or [node.name for node in plan.nodes], check, time.monotonic() - started)
     except ValueError as unknown:
         console = Path(runner.config.artifact_dir) / "stdout"
@@ -82,8 +92,7 @@ def _runner(  # type: ignore[no-untyped-def]
         each.mkdir(parents=True, exist_ok=True, mode=0o700)
     shutil.rmtree(folder / "env", ignore_errors=True)
     inventory = folder / "hosts.json"
-    inventory.touch(mode=0o600)
-    inventory.write_text(json.dumps(hosts(plan, deployment), indent=1))
+    write(inventory, json.dumps(hosts(plan, deployment), indent=1))  # whole: another run may be reading it
     settings = _settings(folder, slow=any(node.machine is MachineKind.VM for node in plan.nodes))
 
     def taken(event: dict[str, Any]) -> bool:
@@ -129,6 +138,10 @@ def _settings(folder: Path, slow: bool = False) -> dict[str, str]:
         "ANSIBLE_ROLES_PATH": str(ROLES),
         "ANSIBLE_PIPELINING": "true",
         "ANSIBLE_HOST_KEY_CHECKING": "true",
+        # ansible-runner leaves out why a task was skipped.
+        "ANSIBLE_CALLBACK_PLUGINS": str(CALLBACKS),
+        "ANSIBLE_CALLBACKS_ENABLED": "muster_skipped",
+        "MUSTER_SKIPPED": str(folder / SKIPPED),
         "ANSIBLE_LOCAL_TEMP": str(folder / "tmp"),
         "ANSIBLE_HOME": str(folder / "home"),
         "ANSIBLE_NOCOLOR": "true",

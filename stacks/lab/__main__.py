@@ -9,7 +9,8 @@ import re
 import sys
 from pathlib import Path
 
-from spec.load import load
+from images.store import BuildError
+from spec.load import SpecErrors, load
 from spec.plan import derive
 from spec.schema import MachineKind
 from stacks.lab import lab
@@ -37,7 +38,11 @@ def main() -> int:
         else:
             spec = wanted.spec or Path("clusters") / f"{wanted.stack}.yaml"
             asyncio.run(_up(wanted, spec))
-    except* (CommandFailed, LookupError, OSError) as failed:
+    except* SpecErrors as wrong:
+        for refused in wrong.exceptions:
+            _say(str(refused))
+        code = 2
+    except* (BuildError, CommandFailed, LookupError, OSError) as failed:
         for each in failed.exceptions:
             _say(str(each))
         code = 3

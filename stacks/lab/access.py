@@ -5,7 +5,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from spec.folders import state
@@ -48,15 +48,18 @@ def user_key(stack: str) -> str:
 def publish(stack: str) -> None:
     """Writes config and known hosts for the machines that exist. Called after each of them comes or goes."""
     with locked(stack):
-        found = [Machine.model_validate_json(path.read_bytes()) for path in _declared(stack)]
+        found = list(_declared(stack))
         keys = {each.name: machines_folder(stack) / each.name / f"{HOST_KEY}.pub" for each in found}
         known = [f"{name} {' '.join(key.read_text().split()[:2])}" for name, key in keys.items() if key.exists()]
         write(folder(stack) / "known_hosts", "".join(f"{line}\n" for line in known))
         write(config(stack), ssh_config(stack, folder(stack), found))
 
 
-def _declared(stack: str) -> Iterator[Path]:
-    yield from sorted(machines_folder(stack).glob("*/machine.json"))
+def _declared(stack: str) -> Iterator[Machine]:
+    for path in sorted(machines_folder(stack).glob("*/machine.json")):
+        # One that another version of this program declared counts as none, as in `disk.declared`: it is made anew.
+        with suppress(OSError, ValueError):
+            yield Machine.model_validate_json(path.read_bytes())
 
 
 def ssh_config(stack: str, where: Path, machines: list[Machine]) -> str:

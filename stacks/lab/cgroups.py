@@ -11,6 +11,9 @@ from pydantic import BaseModel, ConfigDict
 UNIFIED = Path("/sys/fs/cgroup")
 """Where version 2 is mounted on hosts that have nothing else."""
 
+LIMIT_S = 20.0
+"""How long killed processes may take to end."""
+
 
 class Hierarchy(BaseModel):
     """One mounted hierarchy: version 2 has no controllers of its own here, version 1 has those in its mount options."""
@@ -81,12 +84,29 @@ def own(found: tuple[Hierarchy, ...], name: str) -> Path:
 async def clear(name: str) -> None:
     """Ends every process in a machine's groups and removes the groups. Raises TimeoutError where one does not end."""
     groups = [each.mount / name for each in mounted()]
-    async with asyncio.timeout(20):
-        while any(group.exists() for group in groups):
-            for group in groups:
-                _kill(group)
-                _remove(group)
-            await asyncio.sleep(0.05)
+    try:
+        async with asyncio.timeout(LIMIT_S):
+            while any(group.exists() for group in groups):
+                for group in groups:
+                    _kill(group)
+                    _remove(group)
+                await asyncio.sleep(0.05)
+    except TimeoutError:
+        left = ", ".join(str(group) for group in groups if group.exists())
+        raise TimeoutError(
+            f"processes did not end within {LIMIT_S:g} s of being killed · {left} · see what they wait for "
+            "(ps -o pid,stat,wchan), and run the same again"
+        ) from None
+
+
+def named(prefix: str) -> frozenset[str]:
+    """What follows a prefix in the names of control groups directly below each hierarchy's root."""
+    return frozenset(
+        group.name.removeprefix(prefix)
+        for each in mounted()
+        for group in each.mount.glob(f"{prefix}*")
+        if group.is_dir()
+    )
 
 
 def _kill(group: Path) -> None:

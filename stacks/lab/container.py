@@ -29,7 +29,8 @@ exec "$@" >>console.log 2>&1 </dev/null
 def fill(machine: Machine, where: Path) -> None:
     """Makes the disk: an upper layer that has the machine's identity."""
     for each in ("upper", "work", "rootfs"):
-        (where / each).mkdir(mode=0o755)
+        (where / each).mkdir()
+        (where / each).chmod(0o755)  # of the machine's root, whatever this process's umask is
     layer = disk.identify(machine, where, where / "upper")
     layer.write("etc/hosts", disk.hosts_file(machine))
     for unit in MASKED_UNITS:

@@ -11,7 +11,7 @@ from spec.deployment import CertificateClass, Deployment
 from spec.folders import state
 from spec.plan import ClusterPlan
 from spec.schema import FabricKind, MachineKind
-from stacks.lab import access, machines, model, network
+from stacks.lab import access, cgroups, machines, model, network
 from stacks.lab.process import CommandFailed
 
 Say = Callable[[str], None]
@@ -63,6 +63,8 @@ async def down(stack: str) -> None:
     known = {each.name for each in model.machines_folder(stack).glob("*") if each.is_dir()}
     prefix = model.namespace(stack, "_").removesuffix("_")
     known |= {name.removeprefix(prefix) for name in await network.namespaces() if name.startswith(prefix)}
+    # Virtual machines have no namespace of their own, and outlive a state folder that somebody removed.
+    known |= cgroups.named(model.cgroup(stack, ""))
     await asyncio.gather(*(machines.remove(stack, name) for name in sorted(known)))
     await network.remove(stack)
     await asyncio.to_thread(_remove_files, state(stack))

@@ -1,23 +1,27 @@
 """Namespaces, bridges and cables as lines for `ip -batch`. Pure."""
 
 import hashlib
+from collections.abc import Collection
 
 from spec.schema import MachineKind
 from stacks.lab.model import Bridge, Machine, Network, Port, namespace
 
 
-def bridge_lines(network: Network) -> list[str]:
-    """What makes a lab's namespace out of an empty one."""
+def bridge_lines(network: Network, there: Collection[str] = ()) -> list[str]:
+    """What makes a lab's namespace out of an empty one, or of one in which some bridges are `there`."""
     lines = ["link set lo up"]
     for bridge in network.bridges:
-        lines += _bridge(bridge)
+        lines += _bridge(bridge, bridge.plane in there)
     return lines
 
 
-def _bridge(bridge: Bridge) -> list[str]:
+def _bridge(bridge: Bridge, there: bool) -> list[str]:
     name = bridge.plane
-    # No spanning tree and no snooping: the planes have no loops, and a port forwards from its first packet.
-    lines = [f"link add {name} address {bridge.mac} type bridge stp_state 0 mcast_snooping 0"]
+    if there:
+        lines = [f"link set {name} address {bridge.mac}", f"address flush dev {name}"]
+    else:
+        # No spanning tree and no snooping: the planes have no loops, and a port forwards from its first packet.
+        lines = [f"link add {name} address {bridge.mac} type bridge stp_state 0 mcast_snooping 0"]
     # Set and not made with it: otherwise a bridge takes 1500 when its last port goes.
     lines.append(f"link set {name} mtu {bridge.mtu}")
     if bridge.address:

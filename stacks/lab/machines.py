@@ -69,6 +69,9 @@ async def ensure(machine: Machine) -> Running:
     how, where = way(machine.name, machine.kind), disk.folder(machine)
     found = read(machine.stack, machine.name)
     if found and disk.declared(where) == machine and await network.connected(machine):
+        # Its start may have been cut off before anybody could log in.
+        access.publish(machine.stack)
+        await _answers(machine, where, how)
         return found
     await halt(machine.stack, machine.name)
     await disk.prepare(machine, how.fill)

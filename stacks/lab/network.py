@@ -11,14 +11,18 @@ from stacks.lab.process import CommandFailed, run, try_run
 
 
 async def create(network: Network) -> None:
-    """Makes the lab's namespace and bridges. What stands as declared stays, so that machines keep their cables."""
+    """Makes the lab's namespace and bridges, or changes what differs: machines keep their cables."""
     host.allow_watches()
     if await stands(network):
         return
     name = namespace(network.stack)
-    await remove(network.stack)
-    await run("ip", "netns", "add", name)
-    await _batch(name, bridge_lines(network))
+    try:
+        there = {link["ifname"] for link in await _links(name, "bridge")}
+    except (CommandFailed, ValueError):
+        await remove(network.stack)
+        await run("ip", "netns", "add", name)
+        there = set()
+    await _batch(name, bridge_lines(network, there))
 
 
 async def stands(network: Network) -> bool:
@@ -53,11 +57,20 @@ async def connect(machine: Machine) -> None:
     await disconnect(machine.stack, machine.name)
     name = namespace(machine.stack, machine.name)
     if machine.kind is MachineKind.VM:
+        await _remove_nameless(machine)
         await _batch(namespace(machine.stack), cable_lines(machine))
         return
     await run("ip", "netns", "add", name)
     await _batch(namespace(machine.stack), cable_lines(machine))
     await _batch(name, port_lines(machine))
+
+
+async def _remove_nameless(machine: Machine) -> None:
+    """Removes taps whose making was cut off before they said whose they are."""
+    ends = {cable(machine.name, port.name) for port in machine.ports}
+    for link in await _links(namespace(machine.stack), "tun"):
+        if link["ifname"] in ends:
+            await try_run("ip", "-n", namespace(machine.stack), "link", "delete", link["ifname"])
 
 
 async def connected(machine: Machine) -> bool:

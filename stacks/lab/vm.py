@@ -50,7 +50,8 @@ def _identity(machine: Machine, where: Path) -> None:
     """Writes the disk whose files the initrd copies onto the root."""
     folder, made = where / "identity", where / "identity.img"
     shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(mode=0o755)
+    folder.mkdir()
+    folder.chmod(0o755)  # of the machine's root, whatever this process's umask is
     layer = disk.identify(machine, where, folder)
     for path, text in qemu.files(machine).items():
         layer.write(path, text)

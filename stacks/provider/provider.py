@@ -84,7 +84,13 @@ class Muster(engine.Provider):
         kind = self._kind(request.type)
         state = plain_map(request.properties)
         outputs = {key: state.pop(key) for key in kind.adds if key in state}
-        found = await self._run(kind.read(kind.inputs.model_validate(state), outputs))
+        try:
+            recorded = kind.inputs.model_validate(state)
+        except ValidationError:
+            # The next update finds that it differs, and makes it what it shall be.
+            self._say(request.urn)("not looked at: another version of muster made it · muster up makes it anew", True)
+            return engine.ReadResponse(request.resource_id, request.properties, request.inputs)
+        found = await self._run(kind.read(recorded, outputs))
         if not found:
             return engine.ReadResponse("", {}, {})
         inputs = wrapped_map(found[0].model_dump(mode="json"))
@@ -96,7 +102,7 @@ class Muster(engine.Provider):
         state = plain_map(request.properties)
         for name in kind.adds:
             state.pop(name, None)
-        await self._run(kind.remove(kind.inputs.model_validate(state)))
+        await self._run(kind.remove(_recorded(kind, state)))
 
     async def cancel(self) -> None:
         """Stops what is going on: the next run takes it up again."""
@@ -117,6 +123,14 @@ class Muster(engine.Provider):
             raise InterruptedError("stopped · run it again: it begins where it ended") from None
         finally:
             self._running.discard(task)
+
+
+def _recorded(kind: Kind[BaseModel], state: Mapping[str, Any]) -> BaseModel:
+    """What the engine's state says of a resource that is to go: other versions of this program wrote other fields."""
+    try:
+        return kind.inputs.model_validate(state)
+    except ValidationError:
+        return kind.inputs.model_construct(**{key: state[key] for key in kind.inputs.model_fields if key in state})
 
 
 def _difference(

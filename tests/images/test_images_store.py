@@ -1,6 +1,8 @@
 """What is built is there whole or not at all, and once."""
 
+import os
 import re
+import stat
 import subprocess
 import sys
 import textwrap
@@ -33,6 +35,21 @@ def test_a_build_that_fails_leaves_nothing_that_looks_built(tmp_path):
     assert not target.exists()
     keep(target, make_whole, say_nothing)
     assert [each.name for each in target.iterdir()] == ["whole"]
+
+
+def test_what_is_built_has_the_same_modes_whatever_the_umask(tmp_path):
+    def make(into: Path, builder: Builder) -> None:
+        builder.run(["sh", "-c", "mkdir folder && touch file"], cwd=into)
+
+    found = []
+    for mask in (0o022, 0o077):
+        before = os.umask(mask)
+        try:
+            made = keep(tmp_path / f"{mask:o}", make, say_nothing)
+        finally:
+            os.umask(before)
+        found.append([stat.S_IMODE((made / name).stat().st_mode) for name in ("folder", "file")])
+    assert found == [[0o755, 0o644]] * 2
 
 
 def test_two_builders_at_once_make_it_once(tmp_path):

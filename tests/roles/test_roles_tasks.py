@@ -51,6 +51,31 @@ def test_no_task_ignores_errors_or_uses_a_shell(path: Path) -> None:
         assert "ansible.builtin.shell" not in task, task["name"]
 
 
+EVERY = sorted(ROLES.glob("*/tasks/*.yml"))
+
+
+@pytest.mark.parametrize("path", EVERY, ids=str)
+def test_no_hidden_command_is_left_to_check_mode(path: Path) -> None:
+    """Check mode skips a command, and `no_log` hides that it did: nobody would know that nobody looked."""
+    for task in tasks(path):
+        if set(READERS) & set(task) and task.get("no_log"):
+            assert task.get("check_mode") is False or "not ansible_check_mode" in str(task["when"]), task["name"]
+
+
+def test_a_file_that_gets_a_secret_is_closed_before_the_secret_is_in_it() -> None:
+    """Modules close what they write by themselves; a command that writes a file does not."""
+    for path in EVERY:
+        closed: set[str] = set()
+        for task in tasks(path):
+            if copied := task.get("ansible.builtin.copy"):
+                closed |= {copied["dest"]} if copied["mode"] == "0600" else set()
+            words = str(task.get("ansible.builtin.command") or {})
+            if "'-o', " in words:
+                assert words.partition("'-o', ")[2].split("]")[0] in {each.strip("{} ") for each in closed}, task[
+                    "name"
+                ]
+
+
 def test_everything_is_refused_before_anything_is_changed() -> None:
     first, *others = yaml.safe_load((ROLES / "site.yml").read_text())
     examined = [task["ansible.builtin.import_role"] for task in first["tasks"]]
@@ -60,3 +85,12 @@ def test_everything_is_refused_before_anything_is_changed() -> None:
     assert "become" not in first
     assert {each["name"] for each in examined} >= set(OWN)
     assert all(play["force_handlers"] for play in others)
+
+
+def test_every_storage_host_that_was_restarted_is_waited_for() -> None:
+    """Not monitors alone: OSDs of two hosts that are down at once are more than placement groups go on with."""
+    running, restart, wait = tasks(ROLES / "ceph/tasks/restart.yml")
+    words = restart["ansible.builtin.command"]["argv"]
+    assert set(words[2:]) == {each for each in running["ansible.builtin.command"]["argv"] if each.endswith("@*")}
+    assert wait["when"] == f"{running['register']}.stdout | length > 0"
+    assert any("num_up_osds" in each for each in wait["until"])

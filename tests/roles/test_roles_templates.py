@@ -143,6 +143,19 @@ def test_the_lossless_class_of_real_ports_is_the_specs() -> None:
     assert evaluate("rdma_pauses", known) == [bool(each) for each in declared["pfc"]]
 
 
+@pytest.mark.parametrize(("vlan", "below"), [(64, "p0"), (None, "")])
+def test_rdma_on_real_hosts_is_the_ports_whether_or_not_a_vlan_is_above_it(vlan: int | None, below: str) -> None:
+    """`rdma link` names the port, and `dcb` knows no VLAN: with the VLAN's name the role could never succeed."""
+    interfaces = clustered("h100-roce-1024")["all"]["hosts"]["gpu-0"]["muster_interfaces"]
+    given = [each | {"vlan": vlan} if each["rdma"] else each for each in interfaces]
+    links = evaluate("rdma_links", variables("h100-roce-1024", "gpu-0", muster_interfaces=given))
+    assert links == [f"rail{rail}{below}" for rail in range(8)]
+
+
+def test_soft_roce_is_made_on_the_interface_that_has_the_address() -> None:
+    assert evaluate("rdma_links", variables("lab", "gpu-0")) == ["rail0", "rail1"]
+
+
 def test_the_vendors_key_is_inside_the_source_and_blank_lines_survive() -> None:
     text = render(ROLES / "gpu" / "templates" / "muster-gpu.sources.j2", variables("lab", "gpu-0"))
     key = text[text.index("Signed-By:") :].splitlines()[1:]

@@ -63,3 +63,33 @@ def test_a_run_apart_refuses_what_was_edited_since_it_was_planned(
     )
     with pytest.raises(ConvergeError, match="edited since this run began"):
         asyncio.run(converge_apart(request, lambda *_: None))
+
+
+PLAY = """\
+- hosts: all
+  connection: local
+  gather_facts: false
+  tasks:
+    - {name: once, ansible.builtin.command: "true"}
+    - {name: each, ansible.builtin.command: "true {{ item }}", loop: [a, b], when: item == 'b'}
+    - {name: never, ansible.builtin.command: "true", when: false}
+    - {name: none, ansible.builtin.command: "true", loop: []}
+    - {name: asked, ansible.builtin.command: "true", check_mode: false, changed_when: false}
+    - {name: differs, ansible.builtin.copy: {content: x, dest: "PLACE/x"}, notify: follows}
+  handlers:
+    - {name: follows, ansible.builtin.command: "true"}
+"""
+
+
+def test_a_check_run_tells_what_it_did_not_look_at(
+    state_home: Path, plan: ClusterPlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By Ansible itself, on this machine: what a task that check mode skips says is Ansible's own."""
+    monkeypatch.setattr("images.vendor.key", lambda of: of)
+    (tmp_path / "site.yml").write_text(PLAY.replace("PLACE", str(tmp_path)))
+    deployed = lab.deployment("test", tmp_path / "x.yaml", plan, {})
+    done = converge(plan, deployed, lambda *_: None, check=True, limit=["gpu-0"], playbook=tmp_path / "site.yml")
+    assert done.holds
+    assert [note.task for note in done.unknown] == ["once", "each"]
+    assert [note.task for note in done.changes] == ["differs"]
+    assert {note.host for note in done.unknown} == {"gpu-0"}

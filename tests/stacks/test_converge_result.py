@@ -1,12 +1,14 @@
 """From Ansible's events to what a run did: nothing unknown becomes a success."""
 
+import json
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stacks.converge.result import NOTES, TEXT, Recorder
+from stacks.converge.apart import LINE
+from stacks.converge.result import NOTES, TEXT, Converged, Note, Recorder
 
 
 def event(kind: str, host: str = "gpu-0", task: str = "Write", **res: Any) -> dict[str, Any]:
@@ -77,14 +79,25 @@ def test_an_ignored_failure_is_none() -> None:
     assert recorded(ignored, stats(ok={"gpu-0": 1}, ignored={"gpu-0": 1})).converged(["gpu-0"], False, 1).holds
 
 
+def skip(task: str, **res: Any) -> dict[str, Any]:
+    """A line of `callbacks/muster_skipped.py`."""
+    return {"host": "gpu-0", "task": task, "role": "base", "res": res}
+
+
 def test_what_check_mode_cannot_tell_is_unknown_and_what_a_condition_excludes_is_not() -> None:
-    done = recorded(
-        event("runner_on_skipped", skipped=True, msg="Command would have run if not in check mode"),
-        event("runner_on_skipped", skipped=True, msg="remote module (x) does not support check mode"),
-        event("runner_on_skipped", skip_reason="Conditional result was False", false_condition="no"),
-        stats(ok={"gpu-0": 1}, skipped={"gpu-0": 3}),
-    ).converged(["gpu-0"], True, 1)
-    assert len(done.unknown) == 2
+    recorder = recorded(stats(ok={"gpu-0": 1}, skipped={"gpu-0": 3}))
+    for each in (
+        skip("command", msg="Command would have run if not in check mode"),
+        skip("item", msg="Command would have run if not in check mode"),
+        skip("item", msg="Command would have run if not in check mode"),
+        skip("module", msg="remote module (x) does not support check mode"),
+        skip("condition", skip_reason="Conditional result was False", false_condition="no"),
+        skip("constant", skip_reason="Conditional result was False", false_condition=False),
+        skip("nothing", skipped_reason="No items in the list"),
+        skip("hidden"),
+    ):
+        recorder.skipped(each)
+    assert [note.task for note in recorder.converged(["gpu-0"], True, 1).unknown] == ["command", "item", "module"]
 
 
 def test_a_change_carries_its_difference() -> None:
@@ -112,3 +125,9 @@ def test_floods_are_bounded() -> None:
     assert recorder.changed_tasks == 2 * NOTES
     assert len(recorder.changes) == NOTES
     assert max(len(note.text) for note in recorder.changes) <= TEXT
+
+
+def test_the_largest_result_fits_in_a_line() -> None:
+    notes = (Note(host="☃" * 200, task="☃" * 200, role="☃" * 100, text="☃" * TEXT),) * NOTES
+    largest = Converged(check=True, hosts=(), changes=notes, failures=notes, unreachable=notes, unknown=notes)
+    assert len(json.dumps({"converged": largest.model_dump(mode="json")})) < LINE

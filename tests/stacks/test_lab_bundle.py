@@ -1,13 +1,17 @@
 """The OCI configuration and the network of a machine, as data."""
 
+import asyncio
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from spec.plan import ClusterPlan
+from stacks.lab import cgroups, lab, machines
+from stacks.lab import network as links
 from stacks.lab.bundle import Places, configuration
-from stacks.lab.cgroups import hierarchies, limits_memory
+from stacks.lab.cgroups import Hierarchy, hierarchies, limits_memory
 from stacks.lab.host import ENOUGH, allow_watches
 from stacks.lab.links import bridge_lines, cable, cable_lines, port_lines
 from stacks.lab.model import Machine, machine, namespace, network
@@ -117,6 +121,44 @@ def test_mixed_control_groups_are_told_apart() -> None:
     assert limits_memory(found)
     assert not limits_memory(found[1:])
     assert hierarchies("") == hierarchies("cut\noff - \n- cgroup") == ()
+
+
+@pytest.fixture
+def groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A hierarchy that is a plain folder."""
+    monkeypatch.setattr(cgroups, "mounted", lambda: (Hierarchy(mount=tmp_path / "cgroup", version=2),))
+    (tmp_path / "cgroup").mkdir()
+    return tmp_path / "cgroup"
+
+
+def test_machines_are_removed_also_where_nothing_but_their_control_group_tells_of_them(
+    groups: Path, state_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A virtual machine has no namespace of its own, and its folder may have been removed by hand."""
+    for name in ("muster-test.gpu-0", "muster-test-b.gpu-1", "other.gpu-2"):
+        (groups / name).mkdir()
+    removed: list[tuple[str, str]] = []
+
+    async def none() -> frozenset[str]:
+        return frozenset()
+
+    async def remove(*what: str) -> None:
+        removed.append(what)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(lab, "require_root", lambda: None)
+    monkeypatch.setattr(links, "namespaces", none)
+    monkeypatch.setattr(links, "remove", remove)
+    monkeypatch.setattr(machines, "remove", remove)
+    asyncio.run(lab.down("test"))
+    assert removed == [("test", "gpu-0"), ("test",)]
+
+
+def test_processes_that_do_not_end_are_told_with_their_group(groups: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cgroups, "LIMIT_S", 0.1)
+    (groups / "muster-test.gpu-0/job").mkdir(parents=True)
+    (groups / "muster-test.gpu-0/job/file").touch()
+    with pytest.raises(TimeoutError, match=r"did not end .*muster-test\.gpu-0 .* run the same again"):
+        asyncio.run(cgroups.clear("muster-test.gpu-0"))
 
 
 def test_a_host_that_allows_too_few_watches_is_raised_and_one_that_allows_more_is_left(tmp_path: Path) -> None:

@@ -3,12 +3,14 @@
 import json
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from pulumi.automation import EngineEvent
 
 from spec.deployment import Deployment
 from stacks import lifecycle
+from stacks.lab import __main__ as by_hand
 from stacks.lab import lab
 
 URN = "urn:pulumi:lab::muster::muster:lab:Machine::gpu-0"
@@ -64,6 +66,20 @@ def test_a_lock_whose_engine_is_dead_goes_and_all_others_stay(tmp_path: Path, mo
     assert other_stack.exists()
 
 
+def test_a_lock_that_goes_while_it_is_looked_at_is_left_to_who_removes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lifecycle, "BACKEND", tmp_path)
+    lock = _lock(tmp_path, os.getpid(), os.uname().nodename)
+    gone, half = lock.with_name("a.json"), lock.with_name("b.json")
+    gone.symlink_to(tmp_path / "nowhere")
+    half.write_text('{"pid": ')
+    lifecycle._remove_dead_locks("lab")
+    assert gone.is_symlink()
+    assert half.exists()
+    assert not lock.exists()  # its process lives, and is no engine
+
+
 def test_a_cluster_that_does_not_stand_says_what_makes_it(state_home: Path) -> None:
     with pytest.raises(lifecycle.StackError, match="muster up makes it"):
         lifecycle.deployment("nothing")
@@ -82,6 +98,31 @@ def test_the_deployment_is_read_as_it_was_exported(state_home: Path, plan, tmp_p
     assert isinstance(found, Deployment)
 
 
+@pytest.mark.parametrize(("known", "made"), [(True, True), (True, False), (False, True)])
+def test_up_finds_first_what_has_ended(
+    known: bool, made: bool, state_home: Path, plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The engine itself takes its record for what stands: machines that a restart ended would stay ended."""
+    found = lab.deployment("test", tmp_path / "x.yaml", plan, {})
+    did: list[str] = []
+    (found.state / "engine").mkdir(parents=True)
+    if made:
+        (found.state / "machines").mkdir()
+
+    class Selected:
+        def refresh(self, **_: object) -> None:
+            did.append("refresh")
+
+        def up(self, **_: object) -> SimpleNamespace:
+            did.append("up")
+            return SimpleNamespace(outputs={"cluster": SimpleNamespace(value=found.model_dump(mode="json"))})
+
+    monkeypatch.setattr(lifecycle, "_known", lambda _: known)
+    monkeypatch.setattr(lifecycle, "_selected", lambda *_: Selected())
+    assert lifecycle.up("test", None, lambda *_: None) == found
+    assert did == (["refresh", "up"] if known and made else ["up"])
+
+
 def test_the_passphrase_is_made_once_and_its_loss_is_told(
     state_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -95,3 +136,15 @@ def test_the_passphrase_is_made_once_and_its_loss_is_told(
     path.unlink()
     with pytest.raises(lifecycle.StackError, match="passphrase of stack test is gone"):
         lifecycle._passphrase("test")
+
+
+@pytest.mark.parametrize("text", [None, "a: [", "apiVersion: other/v9"])
+def test_a_lab_without_pulumi_says_what_is_wrong_with_its_spec_and_starts_nothing(
+    text: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = tmp_path / "x.yaml"
+    if text:
+        spec.write_text(text)
+    monkeypatch.setattr("sys.argv", ["lab", "up", "test", "--spec", str(spec)])
+    assert by_hand.main() == 2
+    assert f"lab: {spec}:" in capsys.readouterr().err

@@ -154,6 +154,23 @@ def test_delete_of_what_is_gone_succeeds(muster: Muster) -> None:
     asyncio.run(muster.delete(engine.DeleteRequest(URN, "a", props(name="a", size=1, start=3), 0)))
 
 
+OTHERS = [{"name": "a", "size": 1, "colour": "red"}, {"name": "a"}, {"name": "a", "size": "big"}]
+"""What another version of the program may have written: a field more, a field less, another type."""
+
+
+@pytest.mark.parametrize("state", OTHERS, ids=str)
+def test_what_another_version_made_can_be_removed_and_changed(
+    muster: Muster, boxes: Boxes, said: list[Any], state: dict[str, Any]
+) -> None:
+    boxes.there["a"] = (Box(name="a", size=1), 1)
+    read = asyncio.run(muster.read(engine.ReadRequest(URN, "a", props(**state, start=1), props(**state))))
+    assert (read.resource_id, plain_map(read.inputs)) == ("a", state)
+    assert "not looked at" in said[-1][1]
+    assert diff(muster, state, {"name": "a", "size": 1}).changes
+    asyncio.run(muster.delete(engine.DeleteRequest(URN, "a", props(**state, start=1), 0)))
+    assert boxes.there == {}
+
+
 def test_cancel_stops_what_goes_on_and_says_how_to_go_on(muster: Muster, boxes: Boxes) -> None:
     async def stopped() -> None:
         boxes.hold = asyncio.Event()
@@ -205,6 +222,18 @@ def test_something_unknown_is_found_however_deep() -> None:
     value = plain(wrapped({"a": [1, {"b": UNKNOWN}]}))
     assert holds_unknown(value)
     assert not holds_unknown({"a": [1, {"b": None}]})
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+def test_every_kind_can_be_removed_by_its_name_alone(kind: Kind[BaseModel], monkeypatch: pytest.MonkeyPatch) -> None:
+    """All else of its inputs may be what another version of the program wrote."""
+
+    async def gone(*_: Any) -> None: ...
+
+    monkeypatch.setattr("stacks.lab.lab.down", gone)
+    monkeypatch.setattr("stacks.lab.machines.remove", gone)
+    known = {"stack": "test", "name": "gpu-0"}
+    asyncio.run(kind.remove(kind.inputs.model_construct(**known)))
 
 
 def test_each_kind_is_known_by_its_type_and_adds_nothing_that_is_an_input() -> None:
