@@ -91,6 +91,24 @@ def credentials(
     return found
 
 
+def unusable(cluster: Standing) -> dict[str, str]:
+    """Why the scheduler would start no job on a compute node now, by its name. Raises Problem where it does not say."""
+    try:
+        known = pool_of(cluster).nodes()
+    except PoolError as error:
+        raise Problem(str(error)) from None
+    found = {}
+    for node in cluster.plan.with_role(Role.COMPUTE):
+        there = known.get(node.name)
+        if there is None:
+            found[node.name] = "the scheduler does not know it"
+        elif there.closed:
+            found[node.name] = f"by {there.closer.value}, {there.reason or 'without a reason'}"
+        elif not there.ready:
+            found[node.name] = f"it is {there.state}"
+    return found
+
+
 def admit(
     cluster: Standing, why: Mapping[str, str], examinations: Mapping[str, Examination] | None = None
 ) -> tuple[dict[str, PoolNode], tuple[Applied, ...]]:

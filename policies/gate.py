@@ -100,6 +100,7 @@ def gate(
     pins: str,
     images: Mapping[str, str],
     identities: Mapping[str, str | IdentityError] | None = None,
+    unusable: Mapping[str, str] | None = None,
     lasting: timedelta = timedelta(0),
     refused: Mapping[str, str] | None = None,
 ) -> GateDecision:
@@ -113,6 +114,8 @@ def gate(
         images: the image that each node was made from, as the deployment names it.
         identities: where given, each node's identity digest as it is now, or why it is not known; a node whose
             identity is not known is no-go.
+        unusable: where given, why the scheduler would not use a node now, by name: a certificate that holds is of no
+            use to a run that the node cannot join.
         lasting: how long the planned run takes; a certificate must outlast it.
         refused: why nodes were refused when last examined: says more than that a certificate is missing.
     """
@@ -124,6 +127,8 @@ def gate(
         held = _node(plan, name, envelopes, trusted, wanted, now, until, pins, images, identities, refused or {})
         if isinstance(held, GateReason):
             reasons.append(held)
+        elif unusable and name in unusable:
+            reasons.append(_unusable(name, unusable[name]))
         else:
             seen = held.terms.seen
             newest = held.issued if newest is None else max(newest, held.issued)
@@ -147,6 +152,11 @@ def gate(
         reasons=tuple(reasons),
         identified=identities is not None,
     )
+
+
+def _unusable(name: str, why: str) -> GateReason:
+    message = f"would get no job: {why} · muster certify {name} opens it, unless an administrator closed it"
+    return GateReason(subject=name, obstacle=Obstacle.FAILED, message=message)
 
 
 def _no_nodes(plan: ClusterPlan) -> GateReason:

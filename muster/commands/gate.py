@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
+from muster.admission import unusable
 from muster.commands.nodes import Json, Stack, files
 from muster.console import Problem, document, result, say
 from muster.look import look
@@ -42,18 +43,21 @@ def gate(
     stack: Stack = DEFAULT_STACK,
     lasting: Annotated[str, typer.Option("--for", help="How long the run will take, as in 90m, 36h, 7d.")] = "0m",
     offline: Annotated[
-        bool, typer.Option("--offline", help="Ask no node: a certificate on other hardware is not found.")
+        bool,
+        typer.Option("--offline", help="Ask no node and no scheduler, whatever changed since."),
     ] = False,
     as_json: Json = False,
 ) -> int:
     """Say go or no: whether every node that training would use holds a certificate that is good enough.
 
-    It asks each of these nodes which hardware it is, and says no where one does not answer.
+    It asks each of these nodes which hardware it is and the scheduler whether it would use it, and says no where one
+    does not answer.
     """
     cluster = standing(stack)
     run_time = duration(lasting)
     run = latest(cluster.reports)
     now_there = None if offline else asyncio.run(look(cluster, say))
+    unusable_now = None if offline else unusable(cluster)
     decision = decide(
         cluster.plan,
         cluster.envelopes(),
@@ -64,6 +68,7 @@ def gate(
         pins=cluster.pins.digest,
         images=cluster.deployment.images,
         identities=now_there,
+        unusable=unusable_now,
         lasting=run_time,
     )
     if as_json:

@@ -162,9 +162,10 @@ Answers = dict[str, Examination]
 
 
 def test_the_gate_wants_every_compute_node_and_the_fabric(
-    muster: Muster, cluster: Standing, certified: Callable[..., None], answers: Answers
+    muster: Muster, certified: Callable[..., None], answers: Answers, slurm: Slurm
 ) -> None:
     certified("gpu-0", "gpu-1")
+    slurm.open_all()
     code, out, _ = muster("gate", "--class", "lab", "--json")
     told = json.loads(out)
     assert code is Exit.INCOMPLETE, "no fabric result is there"
@@ -173,9 +174,10 @@ def test_the_gate_wants_every_compute_node_and_the_fabric(
 
 
 @pytest.fixture
-def good(cluster: Standing, certified: Callable[..., None], answers: Answers) -> Answers:
+def good(cluster: Standing, certified: Callable[..., None], answers: Answers, slurm: Slurm) -> Answers:
     """A cluster for which the gate says go; what its nodes answer."""
     certified("gpu-0", "gpu-1")
+    slurm.open_all()
     save_run(cluster)
     return answers
 
@@ -216,6 +218,31 @@ def test_the_gate_stays_shut_where_a_node_is_another_or_does_not_answer(
     (reason,) = told["reasons"]
     assert reason["subject"] == "gpu-1"
     assert says in reason["message"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        (
+            {"state": "down", "reason": "Node unexpectedly rebooted", "reason_set_by_user": "slurm"},
+            "by scheduler, Node un",
+        ),
+        ({"state_flags": ["DRAIN"], "reason": "fan replaced at noon"}, "by administrator, fan replaced"),
+        ({"state_flags": ["DRAIN"]}, "by administrator, without a reason"),
+        ({"state_flags": ["NOT_RESPONDING"]}, "it is idle"),
+        ({"name": "gpu-7"}, "does not know it"),
+    ],
+)
+def test_a_node_that_the_scheduler_would_not_use_shuts_the_gate_whatever_it_holds(
+    muster: Muster, good: Answers, slurm: Slurm, changed: dict[str, Any], says: str
+) -> None:
+    slurm.nodes["gpu-1"] |= changed
+    code, out, _ = muster("gate", "--class", "lab", "--json")
+    assert code is Exit.FAIL
+    (reason,) = json.loads(out)["reasons"]
+    assert reason["subject"] == "gpu-1"
+    assert says in reason["message"]
+    assert muster("gate", "--class", "lab", "--offline")[0] is Exit.PASS
 
 
 def test_a_certificate_copied_to_other_hardware_under_the_same_name_passes_offline_only_and_that_is_said(

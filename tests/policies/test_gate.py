@@ -71,6 +71,7 @@ def test_a_decision_says_whether_hardware_was_looked_at() -> None:
         ({"pins": "0" * 64}, Obstacle.INVALID, Exit.INVALID, "those of the spec are now 000000000000…"),
         ({"images": {"gpu-1": "e" * 64}}, Obstacle.INVALID, Exit.INVALID, "deployed from eeeeeeeeeeee…"),
         ({"refused": {"gpu-1": "gpu.count: fail"}}, Obstacle.FAILED, Exit.FAIL, "gpu.count: fail"),
+        ({"unusable": {"gpu-1": "by scheduler, x"}}, Obstacle.FAILED, Exit.FAIL, "would get no job: by scheduler, x"),
         ({"fabric": None}, Obstacle.MISSING, Exit.INCOMPLETE, "was not tested"),
         ({"fabric": fabric(nodes=("gpu-0",))}, Obstacle.MISSING, Exit.INCOMPLETE, "took no part: gpu-1"),
         ({"fabric": fabric(finished=NOW + timedelta(seconds=6))}, Obstacle.INVALID, Exit.INVALID, "still to come"),
