@@ -5,6 +5,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from policies.certificate import Digests
 from policies.exits import Exit
 from policies.pins import PinSet, expectations_of, load_pins
 from policies.reading import PolicyError
+from policies.refusal import Refusal
 from policies.waivers import Waivers, waivers_of
 from spec.deployment import Deployment
 from spec.folders import state
@@ -83,6 +85,24 @@ class Standing:
     def baseline(self, name: str) -> Path:
         """The file that says how a node was when it was certified: what drift is measured from."""
         return self.certificates / f"{name}.baseline.json"
+
+    def refusal(self, name: str) -> Path:
+        """The file that says when a node was last found at fault: apart from the certificates, which people copy."""
+        return self.deployment.state / "refusals" / f"{name}.json"
+
+    def refusals(self) -> dict[str, Refusal]:
+        """The last time that each node was found at fault, by node. A record that cannot be read is one of now."""
+        found = {}
+        for node in self.plan.nodes:
+            path = self.refusal(node.name)
+            try:
+                found[node.name] = Refusal.model_validate_json(path.read_bytes())
+            except FileNotFoundError:
+                continue
+            except (OSError, ValidationError):
+                why = f"{path} cannot be read, so nobody knows whether it was found at fault"
+                found[node.name] = Refusal(node=node.name, at=datetime.now(UTC), why=why)
+        return found
 
     @property
     def reports(self) -> Path:
