@@ -111,25 +111,29 @@ class Standing:
 
     def signer(self) -> Signer:
         """The key that signs its certificates: MUSTER_SIGNING_KEY, a URI, else a file key made on first use."""
+        public = _named_public_key()
         try:
             if uri := os.environ.get("MUSTER_SIGNING_KEY"):
-                public = os.environ.get("MUSTER_SIGNING_PUBLIC_KEY")
-                if not public:
-                    raise Problem(
-                        "MUSTER_SIGNING_KEY is set without MUSTER_SIGNING_PUBLIC_KEY",
-                        advice="name the public key's file too: without it nobody trusts what the key signs",
-                        exit=Exit.USAGE,
-                    )
-                return keys.signer(uri, Path(public))
+                return keys.signer(uri, public)
+            if public:
+                raise Problem(
+                    "MUSTER_SIGNING_PUBLIC_KEY is set without MUSTER_SIGNING_KEY",
+                    advice="name the key that signs too: nobody would trust what the default key signs",
+                    exit=Exit.USAGE,
+                )
             return keys.create(self.deployment.state / "keys")
         except keys.KeyFileError as error:
             raise Problem(str(error)) from None
 
     def trusted(self) -> tuple[Key, ...]:
-        """The public keys whose certificates count. None yet is no error: then no certificate holds."""
-        paths = sorted((self.deployment.state / "keys").glob("*.pub"))
-        if public := os.environ.get("MUSTER_SIGNING_PUBLIC_KEY"):
-            paths.append(Path(public))
+        """The public keys whose certificates count: of the key that signs now, and those of MUSTER_TRUSTED_KEYS.
+
+        A key that signed before is none of them unless it is named. None yet is no error: then no certificate holds.
+        """
+        named = _named_public_key()
+        made = self.deployment.state / "keys" / keys.PUBLIC
+        paths = [named] if named else [made] if made.exists() else []
+        paths += [Path(each) for each in os.environ.get("MUSTER_TRUSTED_KEYS", "").split(os.pathsep) if each]
         try:
             return keys.trusted(paths) if paths else ()
         except keys.KeyFileError as error:
@@ -154,6 +158,18 @@ class Standing:
             return tuple(self.plan.node(name) for name in dict.fromkeys(names)) if names else self.plan.nodes
         except LookupError as error:
             raise Problem(str(error.args[0]), exit=Exit.USAGE) from None
+
+
+def _named_public_key() -> Path | None:
+    """MUSTER_SIGNING_PUBLIC_KEY, which MUSTER_SIGNING_KEY needs. Raises Problem where it is missing."""
+    public = os.environ.get("MUSTER_SIGNING_PUBLIC_KEY")
+    if os.environ.get("MUSTER_SIGNING_KEY") and not public:
+        raise Problem(
+            "MUSTER_SIGNING_KEY is set without MUSTER_SIGNING_PUBLIC_KEY",
+            advice="name the public key's file too: without it nobody trusts what the key signs",
+            exit=Exit.USAGE,
+        )
+    return Path(public) if public else None
 
 
 def standing(stack: str) -> Standing:
