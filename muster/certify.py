@@ -9,7 +9,7 @@ from securesystemslib.signer import Signer
 from muster.standing import Standing
 from policies import design, issue
 from policies.certificate import verify
-from policies.drift import Baseline
+from policies.drift import Baseline, facts
 from policies.evidence import Award, Run, run_id, site, summarise, write
 from policies.fabric import FabricResult, FaultKind
 from policies.gate import GateDecision, gate
@@ -138,7 +138,8 @@ def keep(cluster: Standing, name: str, given: Award, seen: Observed, bad: str) -
             cluster.refusal(name).unlink()
         folder = cluster.certificates
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        baseline = Baseline(identity=identify(seen.examinations[name]), verdicts=seen.judged.verdicts[name])
+        told = seen.examinations[name]
+        baseline = Baseline(identity=identify(told), verdicts=seen.judged.verdicts[name], facts=facts(told))
         write(cluster.baseline(name), baseline.model_dump_json())
         write(cluster.certificate(name), given.envelope)
     elif bad:

@@ -17,6 +17,7 @@ from policies.drift import (
     TaskEffect,
     TaskForecast,
     compare,
+    facts,
 )
 from policies.identity import IdentityError, identify
 from policies.measurement import Examination
@@ -71,9 +72,9 @@ def baselines(cluster: Standing) -> dict[str, Baseline]:
 def present(examination: Examination, verdicts: tuple[Verdict, ...]) -> Present:
     """A node as it was just examined."""
     try:
-        return Present(identity=identify(examination), verdicts=verdicts)
+        return Present(identity=identify(examination), verdicts=verdicts, facts=facts(examination))
     except IdentityError as error:
-        return Present(identity=None, identity_error=str(error), verdicts=verdicts)
+        return Present(identity=None, identity_error=str(error), verdicts=verdicts, facts=facts(examination))
 
 
 def forecasts(check: Converged) -> Mapping[str, HostForecast]:

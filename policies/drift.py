@@ -12,7 +12,14 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, JsonValue
 
 from policies.exits import Exit
 from policies.identity import Identity
+from policies.measurement import Examination, Outcome
 from policies.verdict import Severity, State, Verdict
+
+FACTS = {
+    "firewall.rules_digest": "a rule is another; the controls judge which ports are open, not to whom",
+    "machine.firmware": "the firmware was exchanged",
+}
+"""Measurements that no control judges by a value of its own, and what it means that one differs from the certified."""
 
 
 class Layer(StrEnum):
@@ -84,6 +91,8 @@ class Baseline(_Model):
 
     identity: Identity
     verdicts: tuple[Verdict, ...]
+    facts: dict[str, JsonValue] = {}
+    """Those of FACTS that could be measured."""
 
 
 class Present(_Model):
@@ -92,6 +101,7 @@ class Present(_Model):
     identity: Identity | None
     identity_error: str = ""
     verdicts: tuple[Verdict, ...]
+    facts: dict[str, JsonValue] = {}
 
 
 class DriftItem(_Model):
@@ -142,6 +152,12 @@ class DriftReport(_Model):
         if self.in_sync:
             return Exit.PASS
         return Exit.FAIL if LayerState.DRIFTED in self.layers.values() else Exit.INCOMPLETE
+
+
+def facts(examination: Examination) -> dict[str, JsonValue]:
+    """Those of FACTS that a node could measure, by measure."""
+    told = {name: examination.measured(name) for name in FACTS}
+    return {name: each.value for name, each in told.items() if each and each.outcome is Outcome.MEASURED}
 
 
 def compare(
@@ -261,6 +277,8 @@ def _examination(
             if baseline is None:
                 reason = f"how it was when it was certified is not known · muster certify {node}"
                 found.append(_unknown(node, Layer.EXAMINATION, "baseline", reason))
+            else:
+                found += _facts(node, baseline.facts, present.facts)
         found += _controls(node, baseline.verdicts if baseline else (), present.verdicts, better)
     return found
 
@@ -287,6 +305,31 @@ def _identity(node: str, certified: str | None, was: Identity | None, present: P
             repair=f"muster certify {node}: other hardware needs a certificate of its own",
         )
     ]
+
+
+def _facts(node: str, then: Mapping[str, JsonValue], now: Mapping[str, JsonValue]) -> list[DriftItem]:
+    """What differs; unknown where only one of both was measured. What never could be is no drift."""
+    found = []
+    for name, meaning in FACTS.items():
+        if name not in then and name not in now:
+            continue
+        if name not in then or name not in now:
+            when = "was not measured when it was certified" if name not in then else "could not be measured now"
+            found.append(_unknown(node, Layer.EXAMINATION, name, f"{when} · muster certify {node}"))
+        elif then[name] != now[name]:
+            found.append(
+                DriftItem(
+                    node=node,
+                    layer=Layer.EXAMINATION,
+                    subject=name,
+                    was=then[name],
+                    now=now[name],
+                    severity=Severity.MAJOR,
+                    reason=meaning,
+                    repair=f"muster converge {node}; or muster certify {node} if it is meant",
+                )
+            )
+    return found
 
 
 def _controls(

@@ -1,18 +1,23 @@
 """What drift is measured from: what is signed first, and what was kept beside it."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 import sample_runs
 
-from muster.certify import Observed
+from muster.certify import Observed, keep
 from muster.drift import baselines, drift
 from muster.drift import certified as certified_of
 from muster.standing import Standing
+from policies.certificate import verify
 from policies.drift import Baseline, Layer, LayerState
+from policies.evidence import Award
 from policies.identity import identify
+from policies.issue import issue
 from policies.judge import judge_cluster
+from policies.measurement import Measurement, Outcome
 
 SERVICE = "control-0"
 
@@ -64,3 +69,21 @@ def test_a_certificate_that_does_not_verify_tells_no_identity(
     assert held == {"gpu-0": identify(sample_runs.examination("gpu-0")).digest, SERVICE: None}
     found = drift(cluster, observed(cluster, control_0="gpu-9"), None, None)
     assert found.voided[SERVICE][0].startswith("identity: "), "the baseline still tells it"
+
+
+def test_a_rule_that_is_another_than_when_certified_is_seen(cluster: Standing) -> None:
+    def rules(told: str) -> Observed:
+        seen = observed(cluster)
+        measured = Measurement(measure="firewall.rules_digest", outcome=Outcome.MEASURED, value=told)
+        examined = seen.examinations[SERVICE].model_copy(update={"measurements": (measured,)})
+        return replace(seen, examinations={**seen.examinations, SERVICE: examined})
+
+    signer = cluster.signer()
+    asked = sample_runs.candidate(SERVICE, cluster.plan, examination=rules("a").examinations[SERVICE])
+    now = datetime.now(UTC)
+    envelope = issue(asked, signer, now)
+    given = Award(envelope=envelope.decode(), certificate=verify(envelope, [signer.public_key], now))
+    keep(cluster, SERVICE, given, rules("a"), "")
+    for told, drifted in (("a", False), ("b", True)):
+        subjects = {each.subject for each in drift(cluster, rules(told), None, None).items if each.node == SERVICE}
+        assert ("firewall.rules_digest" in subjects) is drifted

@@ -6,6 +6,7 @@ import pytest
 from sample_runs import NOW, examination, identity, verdict, verdicts
 
 from policies.drift import (
+    FACTS,
     Baseline,
     DriftReport,
     HostForecast,
@@ -16,9 +17,11 @@ from policies.drift import (
     TaskEffect,
     TaskForecast,
     compare,
+    facts,
 )
 from policies.exits import Exit
 from policies.identity import identify
+from policies.measurement import Measurement, Outcome
 from policies.verdict import Severity, State
 
 NODES = ("gpu-0", "gpu-1")
@@ -187,3 +190,36 @@ def test_a_certificate_that_does_not_verify_and_no_baseline_leave_the_identity_u
     assert report.exit_code is Exit.INCOMPLETE
     swapped = {"gpu-0": present("gpu-0"), "gpu-1": present("gpu-1", identity=OTHER)}
     assert list(compared(held=HELD | {"gpu-1": None}, now=swapped).voided) == ["gpu-1"], "the baseline tells it"
+
+
+@pytest.mark.parametrize("fact", FACTS)
+@pytest.mark.parametrize(
+    ("was", "now", "exit_code"),
+    [
+        ("a", "a", Exit.PASS),
+        (None, None, Exit.PASS),
+        ("a", "b", Exit.FAIL),
+        ("a", None, Exit.INCOMPLETE),
+        (None, "a", Exit.INCOMPLETE),
+    ],
+)
+def test_a_fact_that_differs_from_the_certified_is_drift_and_half_of_one_is_unknown(
+    fact: str, was: str | None, now: str | None, exit_code: Exit
+) -> None:
+    """A rule that lets another source in on the same port passes every control."""
+
+    def told(value: str | None) -> dict[str, str]:
+        return {fact: value} if value else {}
+
+    then = {node: baseline(node).model_copy(update={"facts": told(was)}) for node in NODES}
+    report = compared(then=then, now={node: present(node, facts=told(now)) for node in NODES})
+    assert report.exit_code is exit_code
+    assert {item.subject for item in report.items} == (set() if exit_code is Exit.PASS else {fact})
+    assert report.voided == {}, "it is told, and closes nobody: the controls did not break"
+
+
+def test_only_what_was_measured_is_a_fact() -> None:
+    measured = Measurement(measure="firewall.rules_digest", outcome=Outcome.MEASURED, value="a")
+    silent = Measurement(measure="machine.firmware", outcome=Outcome.UNMEASURABLE, reason="a container")
+    assert facts(examination(measurements=(measured, silent))) == {"firewall.rules_digest": "a"}
+    assert facts(examination(measurements=(measured, measured))) == {}
