@@ -14,7 +14,7 @@ from policies.evidence import Award, Run, run_id, site, summarise, write
 from policies.fabric import FabricResult, FaultKind
 from policies.gate import GateDecision, gate
 from policies.identity import identify, identities
-from policies.judge import ClusterVerdicts, judge_cluster
+from policies.judge import judge_cluster
 from policies.measurement import Examination
 from policies.refusal import Refusal
 from policies.verdict import State, Verdict
@@ -34,7 +34,7 @@ class Observed:
 
     started: datetime
     examinations: Mapping[str, Examination]
-    judged: ClusterVerdicts
+    verdicts: Mapping[str, tuple[Verdict, ...]]
 
 
 async def observe(cluster: Standing, say: Say) -> Observed:
@@ -73,8 +73,8 @@ async def certify(cluster: Standing, nodes: Sequence[Node], say: Say) -> Run:
         fabric = await examine_fabric(transport, cluster.plan, cluster.deployment, seen.examinations, compute, say)
     awards = {node.name: award(cluster, signer, node, seen, fabric) for node in nodes}
     for name, given in awards.items():
-        keep(cluster, name, given, seen, fault(name, seen.judged.verdicts.get(name, ()), fabric))
-    for name, verdicts in seen.judged.verdicts.items():
+        keep(cluster, name, given, seen, fault(name, seen.verdicts.get(name, ()), fabric))
+    for name, verdicts in seen.verdicts.items():
         if name not in awards and (why := fault(name, verdicts, fabric)):
             withdraw(cluster, name, why)
     return Run(
@@ -86,7 +86,7 @@ async def certify(cluster: Standing, nodes: Sequence[Node], say: Say) -> Run:
         digests=cluster.digests,
         pins=cluster.pins,
         examinations=tuple(seen.examinations.values()),
-        verdicts=tuple(verdict for each in seen.judged.verdicts.values() for verdict in each),
+        verdicts=tuple(verdict for each in seen.verdicts.values() for verdict in each),
         fabric=fabric,
         awards=awards,
         gate=decide(cluster, seen, fabric, awards),
@@ -106,7 +106,7 @@ def award(cluster: Standing, signer: Signer, node: Node, seen: Observed, fabric:
         deployment=cluster.deployment,
         node=node.name,
         examination=seen.examinations[node.name],
-        verdicts=seen.judged.verdicts[node.name],
+        verdicts=seen.verdicts[node.name],
         controls=frozenset(control.id for control in cluster.catalogue),
         digests=cluster.digests_of(node.name),
         fabric=fabric,
@@ -139,7 +139,7 @@ def keep(cluster: Standing, name: str, given: Award, seen: Observed, bad: str) -
         folder = cluster.certificates
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         told = seen.examinations[name]
-        baseline = Baseline(identity=identify(told), verdicts=seen.judged.verdicts[name], facts=facts(told))
+        baseline = Baseline(identity=identify(told), verdicts=seen.verdicts[name], facts=facts(told))
         write(cluster.baseline(name), baseline.model_dump_json())
         write(cluster.certificate(name), given.envelope)
     elif bad:

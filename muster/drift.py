@@ -38,7 +38,7 @@ def drift(
         tuple(node.name for node in cluster.plan.nodes),
         certified(cluster),
         baselines(cluster),
-        {name: present(each, seen.judged.verdicts.get(name, ())) for name, each in seen.examinations.items()},
+        {name: present(each, seen.verdicts.get(name, ())) for name, each in seen.examinations.items()},
         forecasts(check) if check else None,
         refresh,
         datetime.now(UTC),
