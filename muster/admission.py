@@ -60,6 +60,7 @@ def credentials(
     recent: a certificate for other hardware than a node has now is void.
     """
     envelopes, trusted, now = cluster.envelopes(), cluster.trusted(), datetime.now(UTC)
+    refusals = cluster.refusals()
     found = {}
     for node in cluster.plan.with_role(Role.COMPUTE):
         envelope = envelopes.get(node.name)
@@ -80,6 +81,7 @@ def credentials(
                 spec=cluster.plan.digest,
                 pins=cluster.pins.digest,
                 image=cluster.deployment.images.get(node.name),
+                refused=refusals.get(node.name),
             )
         except Expired:
             found[node.name] = Credential(Right.EXPIRED)

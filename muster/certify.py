@@ -9,13 +9,14 @@ from securesystemslib.signer import Signer
 from muster.standing import Standing
 from policies import design, issue
 from policies.certificate import verify
-from policies.drift import Baseline
+from policies.drift import Baseline, facts
 from policies.evidence import Award, Run, run_id, site, summarise, write
 from policies.fabric import FabricResult, FaultKind
 from policies.gate import GateDecision, gate
 from policies.identity import identify, identities
-from policies.judge import ClusterVerdicts, judge_cluster
+from policies.judge import judge_cluster
 from policies.measurement import Examination
+from policies.refusal import Refusal
 from policies.verdict import State, Verdict
 from spec.draw import draw
 from spec.plan import Node
@@ -33,7 +34,7 @@ class Observed:
 
     started: datetime
     examinations: Mapping[str, Examination]
-    judged: ClusterVerdicts
+    verdicts: Mapping[str, tuple[Verdict, ...]]
 
 
 async def observe(cluster: Standing, say: Say) -> Observed:
@@ -72,10 +73,10 @@ async def certify(cluster: Standing, nodes: Sequence[Node], say: Say) -> Run:
         fabric = await examine_fabric(transport, cluster.plan, cluster.deployment, seen.examinations, compute, say)
     awards = {node.name: award(cluster, signer, node, seen, fabric) for node in nodes}
     for name, given in awards.items():
-        keep(cluster, name, given, seen, proven_bad(name, seen.judged.verdicts.get(name, ()), fabric))
-    for name, verdicts in seen.judged.verdicts.items():
-        if name not in awards and proven_bad(name, verdicts, fabric):
-            withdraw(cluster, name)
+        keep(cluster, name, given, seen, fault(name, seen.verdicts.get(name, ()), fabric))
+    for name, verdicts in seen.verdicts.items():
+        if name not in awards and (why := fault(name, verdicts, fabric)):
+            withdraw(cluster, name, why)
     return Run(
         id=run_id(seen.started),
         started=seen.started,
@@ -85,7 +86,7 @@ async def certify(cluster: Standing, nodes: Sequence[Node], say: Say) -> Run:
         digests=cluster.digests,
         pins=cluster.pins,
         examinations=tuple(seen.examinations.values()),
-        verdicts=tuple(verdict for each in seen.judged.verdicts.values() for verdict in each),
+        verdicts=tuple(verdict for each in seen.verdicts.values() for verdict in each),
         fabric=fabric,
         awards=awards,
         gate=decide(cluster, seen, fabric, awards),
@@ -105,7 +106,7 @@ def award(cluster: Standing, signer: Signer, node: Node, seen: Observed, fabric:
         deployment=cluster.deployment,
         node=node.name,
         examination=seen.examinations[node.name],
-        verdicts=seen.judged.verdicts[node.name],
+        verdicts=seen.verdicts[node.name],
         controls=frozenset(control.id for control in cluster.catalogue),
         digests=cluster.digests_of(node.name),
         fabric=fabric,
@@ -118,13 +119,8 @@ def award(cluster: Standing, signer: Signer, node: Node, seen: Observed, fabric:
     return Award(envelope=envelope.decode(), certificate=verify(envelope, [signer.public_key], now))
 
 
-def proven_bad(name: str, verdicts: Sequence[Verdict], fabric: FabricResult | None) -> bool:
-    """Whether a node was found at fault, rather than merely not found good."""
-    return bool(fault(name, verdicts, fabric))
-
-
 def fault(name: str, verdicts: Sequence[Verdict], fabric: FabricResult | None) -> str:
-    """The first thing that a node was found at fault for, in words; empty where there is none."""
+    """The first thing that a node was found at fault for, in words; empty where it merely was not found good."""
     for verdict in verdicts:
         if verdict.node == name and verdict.state is State.FAIL and verdict.keeps_out:
             return f"{verdict.control}: {verdict.reason or verdict.expected or verdict.title}"
@@ -134,35 +130,44 @@ def fault(name: str, verdicts: Sequence[Verdict], fabric: FabricResult | None) -
     return ""
 
 
-def keep(cluster: Standing, name: str, given: Award, seen: Observed, bad: bool) -> None:
+def keep(cluster: Standing, name: str, given: Award, seen: Observed, bad: str) -> None:
     """Puts a new certificate and what it rests on in their places, or takes the old ones away from a bad node."""
-    if given.envelope is not None:
+    if given.envelope is not None and given.certificate is not None:
+        refusal = cluster.refusals().get(name)
+        if refusal is not None and refusal.at >= given.certificate.issued:  # a clock was ahead: this is the newer word
+            cluster.refusal(name).unlink()
         folder = cluster.certificates
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        baseline = Baseline(identity=identify(seen.examinations[name]), verdicts=seen.judged.verdicts[name])
+        told = seen.examinations[name]
+        baseline = Baseline(identity=identify(told), verdicts=seen.verdicts[name], facts=facts(told))
         write(cluster.baseline(name), baseline.model_dump_json())
         write(cluster.certificate(name), given.envelope)
     elif bad:
-        withdraw(cluster, name)
+        withdraw(cluster, name, bad)
 
 
-def withdraw(cluster: Standing, name: str) -> None:
-    """Takes a node's certificate away."""
+def withdraw(cluster: Standing, name: str, why: str) -> None:
+    """Takes a node's certificate away, after it is written down that no copy of it counts."""
+    path = cluster.refusal(name)
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    write(path, Refusal(node=name, at=datetime.now(UTC), why=why).model_dump_json())
     cluster.certificate(name).unlink(missing_ok=True)
     cluster.baseline(name).unlink(missing_ok=True)
 
 
 def decide(cluster: Standing, seen: Observed, fabric: FabricResult | None, awards: Mapping[str, Award]) -> GateDecision:
     """The gate for the class that this deployment can earn, with every node's hardware as it was just seen."""
+    now = datetime.now(UTC)
+    told = {name: "; ".join(each.refused) for name, each in awards.items() if each.refused}
     return gate(
         cluster.plan,
         cluster.envelopes(),
         cluster.trusted(),
         cluster.deployment.certificate_class,
-        datetime.now(UTC),
+        now,
         fabric=fabric,
         pins=cluster.pins.digest,
         images=cluster.deployment.images,
         identities=identities(seen.examinations),
-        refused={name: "; ".join(each.refused) for name, each in awards.items() if each.refused},
+        refused=cluster.refusals() | {name: Refusal(node=name, at=now, why=why) for name, why in told.items()},
     )

@@ -7,7 +7,7 @@ import typer
 from typer.exceptions import TyperException
 
 from muster.commands import cluster, drift, gate, nodes, plan, reference
-from muster.console import Problem, err, readable
+from muster.console import Problem, err, readable, refused
 from policies.exits import Exit
 
 app = typer.Typer(
@@ -48,6 +48,10 @@ def main() -> None:
         code = Exit.USAGE
     except (typer.Abort, KeyboardInterrupt):
         err.print("interrupted; what was done is kept, run the same command again to go on")
+        code = Exit.ERROR
+    except OSError as error:
+        refused(error).show()
+        _trace()
         code = Exit.ERROR
     except Exception as error:
         told = f"{type(error).__name__}: {error}\n    this is a fault in muster; --debug shows where"

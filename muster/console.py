@@ -3,6 +3,7 @@
 On a terminal progress is drawn; elsewhere it is plain lines, so that logs stay readable.
 """
 
+import errno
 import json
 import sys
 import time
@@ -37,6 +38,28 @@ class Problem(Exception):  # noqa: N818 - people read it as one
         err.print(where, readable(self.what, "bold red"), sep="", end="\n")
         if self.advice:
             err.print(readable(f"    {self.advice}"))
+
+
+ADVICE = {
+    errno.ENOSPC: "make room on that disk, then run this again",
+    errno.EDQUOT: "make room within your quota, then run this again",
+    errno.EACCES: "run this as who stood the cluster up, or give yourself that right",
+    errno.EPERM: "run this as who stood the cluster up, or give yourself that right",
+    errno.EROFS: "make it writable: it is mounted read-only",
+    errno.EMFILE: "raise the limit of open files (ulimit -n), then run this again",
+    errno.ENFILE: "end what holds so many files open on this machine, then run this again",
+    errno.EIO: "look at the disk: the kernel's log (dmesg) says more",
+}
+"""What to do where the operating system refuses, by its reason."""
+
+
+def refused(error: OSError) -> Problem:
+    """What the operating system refused, as a problem that a person can mend rather than a fault in Muster."""
+    where = " -> ".join(str(name) for name in (error.filename, error.filename2) if name is not None)
+    advice = ADVICE.get(
+        error.errno or 0, "look at what is there, then run this again; --debug shows where it was needed"
+    )
+    return Problem(error.strerror or str(error) or type(error).__name__, where=where, advice=advice)
 
 
 def readable(text: str | Text, style: str = "") -> Text:

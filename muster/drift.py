@@ -7,6 +7,7 @@ from pydantic import ValidationError
 
 from muster.certify import Observed
 from muster.standing import Standing
+from policies.certificate import CertificateError, verify
 from policies.drift import (
     Baseline,
     DriftReport,
@@ -16,6 +17,7 @@ from policies.drift import (
     TaskEffect,
     TaskForecast,
     compare,
+    facts,
 )
 from policies.identity import IdentityError, identify
 from policies.measurement import Examination
@@ -34,12 +36,25 @@ def drift(
     """The report of one look. Layers that were not looked at are none, and the report says so."""
     return compare(
         tuple(node.name for node in cluster.plan.nodes),
+        certified(cluster),
         baselines(cluster),
-        {name: present(each, seen.judged.verdicts.get(name, ())) for name, each in seen.examinations.items()},
+        {name: present(each, seen.verdicts.get(name, ())) for name, each in seen.examinations.items()},
         forecasts(check) if check else None,
         refresh,
         datetime.now(UTC),
     )
+
+
+def certified(cluster: Standing) -> dict[str, str | None]:
+    """The identity that each node's certificate was issued to, by node; none where it does not verify."""
+    trusted, now = cluster.trusted(), datetime.now(UTC)
+    found: dict[str, str | None] = {}
+    for name, envelope in cluster.envelopes().items():
+        try:
+            found[name] = verify(envelope, trusted, now, node=name, cluster=cluster.plan.name).identity
+        except CertificateError:
+            found[name] = None
+    return found
 
 
 def baselines(cluster: Standing) -> dict[str, Baseline]:
@@ -57,9 +72,9 @@ def baselines(cluster: Standing) -> dict[str, Baseline]:
 def present(examination: Examination, verdicts: tuple[Verdict, ...]) -> Present:
     """A node as it was just examined."""
     try:
-        return Present(identity=identify(examination), verdicts=verdicts)
+        return Present(identity=identify(examination), verdicts=verdicts, facts=facts(examination))
     except IdentityError as error:
-        return Present(identity=None, identity_error=str(error), verdicts=verdicts)
+        return Present(identity=None, identity_error=str(error), verdicts=verdicts, facts=facts(examination))
 
 
 def forecasts(check: Converged) -> Mapping[str, HostForecast]:

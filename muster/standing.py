@@ -5,6 +5,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from policies.certificate import Digests
 from policies.exits import Exit
 from policies.pins import PinSet, expectations_of, load_pins
 from policies.reading import PolicyError
+from policies.refusal import Refusal
 from policies.waivers import Waivers, waivers_of
 from spec.deployment import Deployment
 from spec.folders import state
@@ -84,6 +86,24 @@ class Standing:
         """The file that says how a node was when it was certified: what drift is measured from."""
         return self.certificates / f"{name}.baseline.json"
 
+    def refusal(self, name: str) -> Path:
+        """The file that says when a node was last found at fault: apart from the certificates, which people copy."""
+        return self.deployment.state / "refusals" / f"{name}.json"
+
+    def refusals(self) -> dict[str, Refusal]:
+        """The last time that each node was found at fault, by node. A record that cannot be read is one of now."""
+        found = {}
+        for node in self.plan.nodes:
+            path = self.refusal(node.name)
+            try:
+                found[node.name] = Refusal.model_validate_json(path.read_bytes())
+            except FileNotFoundError:
+                continue
+            except (OSError, ValidationError):
+                why = f"{path} cannot be read, so nobody knows whether it was found at fault"
+                found[node.name] = Refusal(node=node.name, at=datetime.now(UTC), why=why)
+        return found
+
     @property
     def reports(self) -> Path:
         """The folder of its reports, in the checkout that it was deployed from."""
@@ -91,25 +111,29 @@ class Standing:
 
     def signer(self) -> Signer:
         """The key that signs its certificates: MUSTER_SIGNING_KEY, a URI, else a file key made on first use."""
+        public = _named_public_key()
         try:
             if uri := os.environ.get("MUSTER_SIGNING_KEY"):
-                public = os.environ.get("MUSTER_SIGNING_PUBLIC_KEY")
-                if not public:
-                    raise Problem(
-                        "MUSTER_SIGNING_KEY is set without MUSTER_SIGNING_PUBLIC_KEY",
-                        advice="name the public key's file too: without it nobody trusts what the key signs",
-                        exit=Exit.USAGE,
-                    )
-                return keys.signer(uri, Path(public))
+                return keys.signer(uri, public)
+            if public:
+                raise Problem(
+                    "MUSTER_SIGNING_PUBLIC_KEY is set without MUSTER_SIGNING_KEY",
+                    advice="name the key that signs too: nobody would trust what the default key signs",
+                    exit=Exit.USAGE,
+                )
             return keys.create(self.deployment.state / "keys")
         except keys.KeyFileError as error:
             raise Problem(str(error)) from None
 
     def trusted(self) -> tuple[Key, ...]:
-        """The public keys whose certificates count. None yet is no error: then no certificate holds."""
-        paths = sorted((self.deployment.state / "keys").glob("*.pub"))
-        if public := os.environ.get("MUSTER_SIGNING_PUBLIC_KEY"):
-            paths.append(Path(public))
+        """The public keys whose certificates count: of the key that signs now, and those of MUSTER_TRUSTED_KEYS.
+
+        A key that signed before is none of them unless it is named. None yet is no error: then no certificate holds.
+        """
+        named = _named_public_key()
+        made = self.deployment.state / "keys" / keys.PUBLIC
+        paths = [named] if named else [made] if made.exists() else []
+        paths += [Path(each) for each in os.environ.get("MUSTER_TRUSTED_KEYS", "").split(os.pathsep) if each]
         try:
             return keys.trusted(paths) if paths else ()
         except keys.KeyFileError as error:
@@ -134,6 +158,18 @@ class Standing:
             return tuple(self.plan.node(name) for name in dict.fromkeys(names)) if names else self.plan.nodes
         except LookupError as error:
             raise Problem(str(error.args[0]), exit=Exit.USAGE) from None
+
+
+def _named_public_key() -> Path | None:
+    """MUSTER_SIGNING_PUBLIC_KEY, which MUSTER_SIGNING_KEY needs. Raises Problem where it is missing."""
+    public = os.environ.get("MUSTER_SIGNING_PUBLIC_KEY")
+    if os.environ.get("MUSTER_SIGNING_KEY") and not public:
+        raise Problem(
+            "MUSTER_SIGNING_KEY is set without MUSTER_SIGNING_PUBLIC_KEY",
+            advice="name the public key's file too: without it nobody trusts what the key signs",
+            exit=Exit.USAGE,
+        )
+    return Path(public) if public else None
 
 
 def standing(stack: str) -> Standing:

@@ -16,6 +16,7 @@ from securesystemslib.exceptions import VerificationError
 from securesystemslib.signer import Key, Signer
 
 from policies.exits import Exit
+from policies.refusal import Refusal
 from policies.statement import (
     EXTENSION,
     PAYLOAD_TYPE,
@@ -168,6 +169,10 @@ class ImageChanged(CertificateError):
     """It was issued to a node that was made from another image."""
 
 
+class Withdrawn(CertificateError):
+    """It was issued before the node was refused."""
+
+
 class WrongClass(CertificateError):
     """It is worth less than what is asked for."""
 
@@ -198,12 +203,14 @@ def verify(
     pins: str | None = None,
     image: str | None = None,
     wanted: CertificateClass | None = None,
+    refused: Refusal | None = None,
 ) -> Certificate:
     """What a certificate says, if it holds at `now` for what is asked. Pure: no network, no file, no clock of its own.
 
     Args: `data`, an envelope; `trusted`, public keys, of which one must have signed; then what must agree, each where
     given: the node's name, its identity's digest as it is now, the cluster's name, the digests of the spec, of the
-    version pins and of the image that the deployment names for the node, the least class.
+    version pins and of the image that the deployment names for the node, the least class; `refused`, the last time that
+    the node was refused: only a later certificate holds.
     Raises: a subclass of CertificateError.
     """
     try:
@@ -216,6 +223,11 @@ def verify(
     except (WireError, ValidationError) as broken:
         raise Malformed(f"signed, but not a certificate of this version: {_first(broken)}") from broken
     _holds(found, now)
+    if refused is not None and refused.node == found.node and found.issued <= refused.at:
+        raise Withdrawn(
+            f"issued at {found.issued:%Y-%m-%d %H:%M:%SZ}, but {found.node} was refused at"
+            f" {refused.at:%Y-%m-%d %H:%M:%SZ}: {refused.why} · mend it, then certify {found.node} again"
+        )
     if node is not None and found.node != node:
         raise WrongNode(f"issued to {found.node}, not to {node} · certify {node} itself")
     if identity is not None and found.identity != identity:

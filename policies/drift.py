@@ -12,7 +12,14 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, JsonValue
 
 from policies.exits import Exit
 from policies.identity import Identity
+from policies.measurement import Examination, Outcome
 from policies.verdict import Severity, State, Verdict
+
+FACTS = {
+    "firewall.rules_digest": "a rule is another; the controls judge which ports are open, not to whom",
+    "machine.firmware": "the firmware was exchanged",
+}
+"""Measurements that no control judges by a value of its own, and what it means that one differs from the certified."""
 
 
 class Layer(StrEnum):
@@ -84,6 +91,8 @@ class Baseline(_Model):
 
     identity: Identity
     verdicts: tuple[Verdict, ...]
+    facts: dict[str, JsonValue] = {}
+    """Those of FACTS that could be measured."""
 
 
 class Present(_Model):
@@ -92,6 +101,7 @@ class Present(_Model):
     identity: Identity | None
     identity_error: str = ""
     verdicts: tuple[Verdict, ...]
+    facts: dict[str, JsonValue] = {}
 
 
 class DriftItem(_Model):
@@ -144,8 +154,15 @@ class DriftReport(_Model):
         return Exit.FAIL if LayerState.DRIFTED in self.layers.values() else Exit.INCOMPLETE
 
 
+def facts(examination: Examination) -> dict[str, JsonValue]:
+    """Those of FACTS that a node could measure, by measure."""
+    told = {name: examination.measured(name) for name in FACTS}
+    return {name: each.value for name, each in told.items() if each and each.outcome is Outcome.MEASURED}
+
+
 def compare(
     nodes: tuple[str, ...],
+    held: Mapping[str, str | None],
     then: Mapping[str, Baseline],
     now: Mapping[str, Present] | None,
     check: Mapping[str, HostForecast] | None,
@@ -156,14 +173,16 @@ def compare(
 
     Args:
         nodes: every node that the plan has; what is missing of one is unknown, never in sync.
-        then: certified nodes as they were. A node without one is compared with the controls alone: each must count.
+        held: nodes that have a certificate, and the digest of the identity that it was issued to; none where it does
+            not verify. A node without a certificate is compared with the controls alone: each must count.
+        then: those nodes as they were when they were certified. What is missing of one cannot be told.
         now, check, refresh: the three layers; none where a layer was not looked at.
     """
     better: list[DriftItem] = []
     found = {
         Layer.INFRASTRUCTURE: None if refresh is None else _infrastructure(refresh, nodes),
         Layer.CONFIGURATION: None if check is None else _configuration(nodes, check),
-        Layer.EXAMINATION: None if now is None else _examination(nodes, then, now, better),
+        Layer.EXAMINATION: None if now is None else _examination(nodes, held, then, now, better),
     }
     return DriftReport(
         measured=measured,
@@ -236,40 +255,81 @@ def _task(node: str, task: TaskForecast) -> DriftItem:
 
 
 def _examination(
-    nodes: tuple[str, ...], then: Mapping[str, Baseline], now: Mapping[str, Present], better: list[DriftItem]
+    nodes: tuple[str, ...],
+    held: Mapping[str, str | None],
+    then: Mapping[str, Baseline],
+    now: Mapping[str, Present],
+    better: list[DriftItem],
 ) -> list[DriftItem]:
     found = []
     for node in nodes:
-        present, baseline = now.get(node), then.get(node)
+        present, certified = now.get(node), held.get(node)
+        baseline = then.get(node) if node in held else None
+        if baseline is not None and certified not in (None, baseline.identity.digest):
+            baseline = None  # of another certificate: only what is signed counts
         if present is None:
             found.append(_unknown(node, Layer.EXAMINATION, "node", "was not examined", voids=True))
             continue
         if not present.verdicts:
             found.append(_unknown(node, Layer.EXAMINATION, "node", "no control was judged", voids=True))
-        if baseline is not None:
-            found += _identity(node, baseline.identity, present)
+        if node in held:
+            found += _identity(node, certified, baseline.identity if baseline else None, present)
+            if baseline is None:
+                reason = f"how it was when it was certified is not known · muster certify {node}"
+                found.append(_unknown(node, Layer.EXAMINATION, "baseline", reason))
+            else:
+                found += _facts(node, baseline.facts, present.facts)
         found += _controls(node, baseline.verdicts if baseline else (), present.verdicts, better)
     return found
 
 
-def _identity(node: str, was: Identity, present: Present) -> list[DriftItem]:
+def _identity(node: str, certified: str | None, was: Identity | None, present: Present) -> list[DriftItem]:
+    """Against what is signed; against the baseline where no certificate verifies, which also says what differs."""
+    then = certified or (was.digest if was else None)
     if present.identity is None:
         return [_unknown(node, Layer.EXAMINATION, "identity", present.identity_error or "is not known", voids=True)]
-    if present.identity.digest == was.digest:
+    if then is None:
+        return [_unknown(node, Layer.EXAMINATION, "identity", "its certificate does not verify, so tells none")]
+    if present.identity.digest == then:
         return []
     return [
         DriftItem(
             node=node,
             layer=Layer.EXAMINATION,
             subject="identity",
-            was=was.digest,
+            was=then,
             now=present.identity.digest,
             severity=Severity.CRITICAL,
             voids=True,
-            reason="; ".join(was.differs(present.identity)),
+            reason="; ".join(was.differs(present.identity)) if was else "is not the hardware that was certified",
             repair=f"muster certify {node}: other hardware needs a certificate of its own",
         )
     ]
+
+
+def _facts(node: str, then: Mapping[str, JsonValue], now: Mapping[str, JsonValue]) -> list[DriftItem]:
+    """What differs; unknown where only one of both was measured. What never could be is no drift."""
+    found = []
+    for name, meaning in FACTS.items():
+        if name not in then and name not in now:
+            continue
+        if name not in then or name not in now:
+            when = "was not measured when it was certified" if name not in then else "could not be measured now"
+            found.append(_unknown(node, Layer.EXAMINATION, name, f"{when} · muster certify {node}"))
+        elif then[name] != now[name]:
+            found.append(
+                DriftItem(
+                    node=node,
+                    layer=Layer.EXAMINATION,
+                    subject=name,
+                    was=then[name],
+                    now=now[name],
+                    severity=Severity.MAJOR,
+                    reason=meaning,
+                    repair=f"muster converge {node}; or muster certify {node} if it is meant",
+                )
+            )
+    return found
 
 
 def _controls(

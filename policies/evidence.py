@@ -188,13 +188,28 @@ def load(folder: Path) -> Run:
 
 
 def write(path: Path, text: str) -> None:
-    """Writes a file so that it is there whole or not at all."""
-    handle, scratch = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    """Writes a file so that it is there whole or not at all, also after a power cut. Raises OSError, with the path."""
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            os.fchmod(handle, 0o644)
-            file.write(text)
-        Path(scratch).replace(path)
-    except BaseException:
-        Path(scratch).unlink(missing_ok=True)
-        raise
+        handle, scratch = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                os.fchmod(handle, 0o644)
+                file.write(text)
+                file.flush()
+                os.fsync(handle)
+            Path(scratch).replace(path)
+        except BaseException:
+            Path(scratch).unlink(missing_ok=True)
+            raise
+        _sync(path.parent)
+    except OSError as broken:
+        raise OSError(broken.errno, broken.strerror, str(path)) from broken
+
+
+def _sync(folder: Path) -> None:
+    """Makes a folder's names last: else a power cut may take back a rename whose file is on the disk."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

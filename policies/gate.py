@@ -7,11 +7,12 @@ from enum import StrEnum
 from pydantic import AwareDatetime, BaseModel, ConfigDict
 from securesystemslib.signer import Key
 
-from policies.certificate import CLOCK_TOLERANCE, Certificate, CertificateError, verify
+from policies.certificate import CLOCK_TOLERANCE, Certificate, CertificateError, Withdrawn, verify
 from policies.exits import Exit
 from policies.fabric import FabricResult
 from policies.identity import IdentityError
 from policies.issue import FRESH
+from policies.refusal import Refusal
 from policies.verdict import State
 from spec.deployment import CertificateClass
 from spec.plan import ClusterPlan
@@ -102,7 +103,7 @@ def gate(
     identities: Mapping[str, str | IdentityError] | None = None,
     unusable: Mapping[str, str] | None = None,
     lasting: timedelta = timedelta(0),
-    refused: Mapping[str, str] | None = None,
+    refused: Mapping[str, Refusal] | None = None,
 ) -> GateDecision:
     """The decision. Pure: it verifies every certificate itself, so that none counts which was not verified now.
 
@@ -117,7 +118,7 @@ def gate(
         unusable: where given, why the scheduler would not use a node now, by name: a certificate that holds is of no
             use to a run that the node cannot join.
         lasting: how long the planned run takes; a certificate must outlast it.
-        refused: why nodes were refused when last examined: says more than that a certificate is missing.
+        refused: the last time that each node was refused: a certificate that is not newer does not count.
     """
     until = now + max(lasting, timedelta(0))
     names = [node.name for node in plan.with_role(Role.COMPUTE)]
@@ -176,36 +177,39 @@ def _node(
     pins: str,
     images: Mapping[str, str],
     identities: Mapping[str, str | IdentityError] | None,
-    refused: Mapping[str, str],
+    refused: Mapping[str, Refusal],
 ) -> Certificate | GateReason:
-    if name in refused:
-        return GateReason(subject=name, obstacle=Obstacle.FAILED, message=refused[name])
-    data = envelopes.get(name)
+    data, refusal = envelopes.get(name), refused.get(name)
     if data is None:
+        if refusal is not None:
+            return GateReason(subject=name, obstacle=Obstacle.FAILED, message=refusal.why)
         message = f"holds no certificate · muster certify {name}"
         return GateReason(subject=name, obstacle=Obstacle.MISSING, message=message)
-    identity = None
-    if identities is not None:
-        told = identities.get(name)
-        if not isinstance(told, str):
-            message = f"its hardware could not be identified now: {told or 'it was not looked at'} · mend it, ask again"
-            return GateReason(subject=name, obstacle=Obstacle.ERROR, message=message)
-        identity = told
+    told = None if identities is None else identities.get(name)
+    held, invalid = None, ""
     try:
         held = verify(
             data,
             trusted,
             now,
             node=name,
-            identity=identity,
+            identity=told if isinstance(told, str) else None,
             cluster=plan.name,
             spec=plan.digest,
             pins=pins,
             image=images.get(name),
             wanted=wanted,
+            refused=refusal,
         )
-    except CertificateError as invalid:
-        return GateReason(subject=name, obstacle=Obstacle.INVALID, message=str(invalid))
+    except Withdrawn as withdrawn:
+        return GateReason(subject=name, obstacle=Obstacle.FAILED, message=str(withdrawn))
+    except CertificateError as broken:
+        invalid = str(broken)
+    if identities is not None and not isinstance(told, str):
+        message = f"its hardware could not be identified now: {told or 'it was not looked at'} · mend it, ask again"
+        return GateReason(subject=name, obstacle=Obstacle.ERROR, message=message)
+    if held is None:
+        return GateReason(subject=name, obstacle=Obstacle.INVALID, message=invalid)
     if until >= held.expires:
         message = (
             f"its certificate expires at {held.expires:%Y-%m-%d %H:%M:%SZ},"

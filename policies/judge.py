@@ -1,7 +1,6 @@
 """From measurements to verdicts. Pure; the time is an argument. Nothing a node sends can raise, or pass by accident."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
 from pydantic import JsonValue
@@ -91,42 +90,6 @@ def judge_node(
     return tuple(judge(control, node, expectations, examination, waivers, now, fresh) for control in catalogue)
 
 
-@dataclass(frozen=True)
-class Coverage:
-    """Whether every node that should have been examined was."""
-
-    expected: tuple[str, ...]
-    missing: tuple[str, ...]
-    """Not examined at all."""
-    unreachable: tuple[str, ...]
-    cut_off: tuple[str, ...]
-    """Their examination ended early."""
-    strangers: tuple[str, ...]
-    """Examined, but not in the plan."""
-
-    @property
-    def complete(self) -> bool:
-        """Whether nothing is missing and nothing is there that should not be."""
-        return bool(self.expected) and not (self.missing or self.unreachable or self.cut_off or self.strangers)
-
-    def __str__(self) -> str:
-        seen = len(self.expected) - len(self.missing) - len(self.unreachable) - len(self.cut_off)
-        parts = {"not examined": self.missing, "unreachable": self.unreachable, "cut off": self.cut_off}
-        said = [f"{seen} of {len(self.expected)} nodes examined"]
-        said += [
-            f"{what}: {', '.join(names)}" for what, names in (parts | {"unknown": self.strangers}).items() if names
-        ]
-        return "; ".join(said)
-
-
-@dataclass(frozen=True)
-class ClusterVerdicts:
-    """What came of every expected node, by name."""
-
-    verdicts: Mapping[str, tuple[Verdict, ...]]
-    coverage: Coverage
-
-
 def judge_cluster(
     catalogue: Catalogue,
     plan: ClusterPlan,
@@ -136,9 +99,11 @@ def judge_cluster(
     now: datetime,
     nodes: Sequence[str] | None = None,
     fresh: timedelta = FRESH,
-) -> ClusterVerdicts:
-    """The verdicts of all controls on all nodes of the plan, or on those named. A node without an examination, or with
-    two, is `not_evaluated` throughout. Raises PolicyError where there is no node, LookupError where a name is none.
+) -> dict[str, tuple[Verdict, ...]]:
+    """The verdicts of all controls on all nodes of the plan, or on those named, by node: of each, whoever was examined.
+
+    A node without an examination, or with two, is `not_evaluated` throughout. Raises PolicyError where there is no
+    node, LookupError where a name is none.
     """
     chosen = plan.nodes if nodes is None else tuple(plan.node(name) for name in nodes)
     if not chosen:
@@ -147,22 +112,12 @@ def judge_cluster(
     for each in examinations:
         told.setdefault(each.node, []).append(each)
     single = {name: runs[0] for name, runs in told.items() if len(runs) == 1}
-    verdicts = {
+    return {
         node.name: judge_node(
             catalogue, node, expectations_of(plan, node, pins), single.get(node.name), waivers, now, fresh
         )
         for node in chosen
     }
-    expected = tuple(node.name for node in chosen)
-    reached = [single[name] for name in expected if name in single]
-    coverage = Coverage(
-        expected=expected,
-        missing=tuple(name for name in expected if name not in single),
-        unreachable=tuple(each.node for each in reached if each.unreachable is not None),
-        cut_off=tuple(each.node for each in reached if each.unreachable is None and not each.complete),
-        strangers=tuple(sorted(told.keys() - {node.name for node in plan.nodes})),
-    )
-    return ClusterVerdicts(verdicts, coverage)
 
 
 def _exempt(control: Control, node: Node, expectations: Expectations) -> str:

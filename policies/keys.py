@@ -36,12 +36,18 @@ def create(folder: Path) -> CryptoSigner:
     The private key is PKCS #8 PEM, mode 0600, and appears whole or not at all; of two that create at once, both get
     the key of the first. The public key lies beside it. Raises KeyFileError.
     """
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = folder / PRIVATE
-    if not path.exists():
-        _link_new(path, CryptoSigner.generate_ed25519().private_bytes)
-    signer = _open(path)
-    _write_public(folder / PUBLIC, signer)
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not path.exists():
+            _link_new(path, CryptoSigner.generate_ed25519().private_bytes)
+        signer = _open(path)
+        _write_public(folder / PUBLIC, signer)
+    except OSError as broken:
+        why = broken.strerror or str(broken)
+        raise KeyFileError(
+            f"signing key in {folder}: {why}; make room or give yourself the right to write there"
+        ) from broken
     return signer
 
 
@@ -135,7 +141,11 @@ def _write_public(path: Path, signer: CryptoSigner) -> None:
     if path.is_file() and path.read_bytes() == pem:
         return
     handle, scratch = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    with os.fdopen(handle, "wb") as file:
-        os.fchmod(handle, 0o644)
-        file.write(pem)
-    Path(scratch).replace(path)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            os.fchmod(handle, 0o644)
+            file.write(pem)
+        Path(scratch).replace(path)
+    except BaseException:
+        Path(scratch).unlink(missing_ok=True)
+        raise

@@ -44,9 +44,9 @@ def drift(
     with cluster.alone():
         seen = asyncio.run(observe(cluster, say))
         found = compare_all(cluster, seen, check, refresh)
-        for name in found.voided:
-            withdraw(cluster, name)
         why = {name: reasons[0] for name, reasons in found.voided.items()}
+        for name, reason in why.items():
+            withdraw(cluster, name, reason)
         _, done = admit(cluster, why, seen.examinations)
     if as_json:
         document({"drift": found.model_dump(mode="json"), "pool": [applied(each) for each in done]})

@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated
@@ -18,6 +19,7 @@ from policies import evidence
 from policies.evidence import EvidenceError, Run
 from policies.exits import Exit
 from policies.gate import gate as decide
+from policies.refusal import Refusal
 from policies.report import write_report
 from spec.deployment import CertificateClass
 
@@ -70,6 +72,7 @@ def gate(
         identities=now_there,
         unusable=unusable_now,
         lasting=run_time,
+        refused=last_refusals(cluster.refusals(), run),
     )
     if as_json:
         document({**decision.model_dump(mode="json"), "go": decision.go})
@@ -83,6 +86,15 @@ def gate(
     ready += "" if decision.identified else ", their hardware not looked at"
     result(Text.assemble(("GO", "bold green") if decision.go else ("NO GO", "bold red"), f"  {ready}"))
     return decision.exit_code
+
+
+def last_refusals(kept: Mapping[str, Refusal], run: Run | None) -> dict[str, Refusal]:
+    """The last time that each node was refused: found at fault, or not certified by the newest run for any reason."""
+    found = dict(kept)
+    for name, given in run.awards.items() if run else ():
+        if run and given.refused and (name not in found or found[name].at <= run.finished):
+            found[name] = Refusal(node=name, at=run.finished, why="; ".join(given.refused))
+    return found
 
 
 UNITS = {"m": "minutes", "h": "hours", "d": "days"}

@@ -274,6 +274,7 @@ def _verified(
             spec=cluster.plan.digest if cluster else None,
             pins=cluster.pins.digest if cluster else None,
             image=cluster.deployment.images.get(node) if cluster and node else None,
+            refused=cluster.refusals().get(node) if cluster and node else None,
         )
     except FileNotFoundError:
         return {

@@ -41,6 +41,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plan: ClusterPlan) 
     monkeypatch.setenv("MUSTER_HOME", str(tmp_path / "home"))
     monkeypatch.delenv("MUSTER_SIGNING_KEY", raising=False)
     monkeypatch.delenv("MUSTER_SIGNING_PUBLIC_KEY", raising=False)
+    monkeypatch.delenv("MUSTER_TRUSTED_KEYS", raising=False)
     monkeypatch.chdir(tmp_path)
     folder = tmp_path / "home" / "state" / "lab"
     folder.mkdir(parents=True)

@@ -9,7 +9,7 @@ import sample_runs
 from paper_pool import Slurm
 
 from muster.admission import admit, credentials
-from muster.certify import keep, proven_bad
+from muster.certify import fault, keep
 from muster.console import Problem
 from muster.standing import Standing
 from policies.evidence import Award
@@ -145,8 +145,8 @@ def test_only_a_proven_fault_takes_an_older_certificate_away(
 ) -> None:
     certified("gpu-0")
     verdict = sample_runs.verdict("gpu.count", state=state, severity=severity)
-    assert proven_bad("gpu-0", [verdict], None) is bad
-    keep(cluster, "gpu-0", Award(refused=("x",)), None, proven_bad("gpu-0", [verdict], None))
+    assert bool(fault("gpu-0", [verdict], None)) is bad
+    keep(cluster, "gpu-0", Award(refused=("x",)), None, fault("gpu-0", [verdict], None))
     assert cluster.certificate("gpu-0").exists() is not bad
 
 
@@ -156,8 +156,8 @@ def test_only_a_proven_fault_takes_an_older_certificate_away(
 def test_a_traced_fabric_fault_takes_it_away_and_an_untraced_one_does_not(kind: FaultKind, bad: bool) -> None:
     finding = Finding(kind=kind, subject="x", nodes=("gpu-0",), evidence="y")
     result = sample_runs.fabric(findings=(finding,), state=State.FAIL)
-    assert proven_bad("gpu-0", [], result) is bad
-    assert not proven_bad("gpu-1", [], result)
+    assert bool(fault("gpu-0", [], result)) is bad
+    assert not fault("gpu-1", [], result)
 
 
 def test_a_signing_key_that_nobody_could_trust_is_refused(cluster: Standing, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """What people see of long work."""
 
+import errno
 from collections.abc import Callable
 
 import pytest
@@ -70,6 +71,36 @@ def test_a_fault_in_muster_is_told_whatever_its_message_is(
     told = capsys.readouterr().err
     assert "this is a fault in muster" in told
     assert "\x1b" not in told
+
+
+@pytest.mark.parametrize(
+    ("error", "where", "advice"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device", "/state/x"), "/state/x: ", "make room"),
+        (OSError(errno.EDQUOT, "Disk quota exceeded", "/state/x"), "/state/x: ", "quota"),
+        (PermissionError(errno.EACCES, "Permission denied", "/state/x"), "/state/x: ", "that right"),
+        (OSError(errno.EROFS, "Read-only file system", "/state/x"), "/state/x: ", "read-only"),
+        (FileNotFoundError(errno.ENOENT, "No such file", "/state/x"), "/state/x: ", "look at what is there"),
+        (OSError(errno.EXDEV, "Cross-device link", "/a", None, "/b"), "/a -> /b: ", "look at what is there"),
+        (OSError("node-0: gone"), "node-0: gone", "look at what is there"),
+        (TimeoutError(), "TimeoutError", "look at what is there"),
+    ],
+)
+def test_what_the_operating_system_refuses_is_no_fault_in_muster(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: OSError, where: str, advice: str
+) -> None:
+    def broken(**_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(cli, "app", broken)
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == Exit.ERROR
+    told = capsys.readouterr().err
+    assert told.startswith(where)
+    assert advice in told
+    assert "fault in muster" not in told
+    assert "Traceback" not in told
 
 
 def test_an_administrators_reason_in_brackets_does_not_break_the_status(

@@ -15,6 +15,7 @@ from policies.gate import gate
 from policies.issue import Candidate, Refused, issue
 from policies.measurement import Examination, Measurement, Outcome
 from policies.pins import load_pins
+from policies.refusal import Refusal
 from policies.verdict import Severity, State, Verdict
 from spec.deployment import CertificateClass, Deployment
 from spec.load import load
@@ -194,7 +195,7 @@ def run(plan: ClusterPlan = PLAN, judged: tuple[Verdict, ...] | None = None, **c
             fabric=result,
             pins=DIGESTS.pins,
             images={},
-            refused=refused,
+            refused={name: Refusal(node=name, at=NOW, why=why) for name, why in refused.items()},
         ),
     }
     return Run.model_validate(told | changed)

@@ -25,6 +25,7 @@ from policies.certificate import (
     PinsChanged,
     SpecChanged,
     UnknownKey,
+    Withdrawn,
     WrongClass,
     WrongCluster,
     WrongNode,
@@ -34,6 +35,7 @@ from policies.certificate import (
 from policies.exits import Exit
 from policies.identity import identify
 from policies.issue import Candidate, issue
+from policies.refusal import Refusal
 from policies.statement import LARGEST, PAYLOAD_TYPE
 from spec.deployment import CertificateClass
 
@@ -206,6 +208,15 @@ def test_a_certificate_copied_to_another_node_is_refused() -> None:
         verify(DATA, TRUSTED, NOW, node="gpu-0", identity=identify(examination("gpu-1")).digest)
 
 
+def test_a_certificate_holds_only_where_it_is_newer_than_the_last_refusal_of_its_node() -> None:
+    issued = verify(DATA, TRUSTED, NOW).issued
+    refusal = Refusal(node="gpu-0", at=issued, why="gpu.count: 7, expected 8")
+    with pytest.raises(Withdrawn, match=r"gpu\.count: 7, expected 8 · mend it, then certify gpu-0 again"):
+        verify(DATA, TRUSTED, NOW, refused=refusal)
+    verify(DATA, TRUSTED, NOW, refused=refusal.model_copy(update={"at": issued - timedelta(microseconds=1)}))
+    verify(DATA, TRUSTED, NOW, refused=refusal.model_copy(update={"node": "gpu-1"}))
+
+
 def test_another_cluster_spec_image_or_class_is_refused_each_by_name() -> None:
     for asked, error in (
         ({"cluster": "site"}, WrongCluster),
@@ -220,7 +231,7 @@ def test_another_cluster_spec_image_or_class_is_refused_each_by_name() -> None:
 
 def test_every_error_has_its_own_message_and_the_exit_code_of_an_invalid_certificate() -> None:
     kinds = CertificateError.__subclasses__()
-    assert len(kinds) == 11
+    assert len(kinds) == 12
     assert all(kind.exit_code is Exit.INVALID for kind in kinds)
 
 

@@ -6,6 +6,7 @@ import pytest
 from sample_runs import NOW, examination, identity, verdict, verdicts
 
 from policies.drift import (
+    FACTS,
     Baseline,
     DriftReport,
     HostForecast,
@@ -16,12 +17,15 @@ from policies.drift import (
     TaskEffect,
     TaskForecast,
     compare,
+    facts,
 )
 from policies.exits import Exit
 from policies.identity import identify
+from policies.measurement import Measurement, Outcome
 from policies.verdict import Severity, State
 
 NODES = ("gpu-0", "gpu-1")
+HELD = {node: identify(examination(node)).digest for node in NODES}
 URN = "urn:pulumi:lab::muster::muster:index:Machine::"
 
 
@@ -40,6 +44,7 @@ def resource(node: str, operation: str = "same") -> ResourceForecast:
 def compared(**changed: Any) -> DriftReport:
     told: dict[str, Any] = {
         "nodes": NODES,
+        "held": HELD,
         "then": {node: baseline(node) for node in NODES},
         "now": {node: present(node) for node in NODES},
         "check": {node: HostForecast(host=node, ok=50) for node in NODES},
@@ -73,7 +78,7 @@ def test_a_layer_that_was_not_measured_is_never_in_sync(left_out: str, layer: st
 
 
 def test_no_nodes_are_never_in_sync() -> None:
-    report = compared(nodes=(), then={}, now={}, check={}, refresh=())
+    report = compared(nodes=(), held={}, then={}, now={}, check={}, refresh=())
     assert not report.in_sync
     assert report.exit_code is not Exit.PASS
 
@@ -152,5 +157,69 @@ def test_what_became_better_is_told_and_is_no_drift() -> None:
 
 def test_a_node_that_was_never_certified_is_compared_with_the_controls() -> None:
     now = {"gpu-0": present("gpu-0"), "gpu-1": present("gpu-1", verdicts=verdicts("gpu-1", gpu__count=State.FAIL))}
-    report = compared(then={"gpu-0": baseline("gpu-0")}, now=now)
+    report = compared(held={"gpu-0": HELD["gpu-0"]}, then={"gpu-0": baseline("gpu-0")}, now=now)
     assert [(item.node, item.was) for item in report.items] == [("gpu-1", None)]
+
+
+OTHER = identify(examination("gpu-9"))
+
+
+@pytest.mark.parametrize("kept", ["whole", "missing", "of another certificate"])
+def test_other_hardware_is_found_whatever_became_of_the_baseline(kept: str) -> None:
+    then = {node: baseline(node) for node in NODES}
+    if kept == "missing":
+        del then["gpu-1"]
+    elif kept == "of another certificate":
+        then["gpu-1"] = Baseline(identity=OTHER, verdicts=verdicts("gpu-1"))
+    report = compared(then=then, now={"gpu-0": present("gpu-0"), "gpu-1": present("gpu-1", identity=OTHER)})
+    assert list(report.voided) == ["gpu-1"]
+    assert report.items[0].subject == "identity"
+    assert report.exit_code is Exit.FAIL
+    same = compared(then=then)
+    assert same.in_sync is (kept == "whole"), "how it was is not known"
+    assert same.voided == {}
+    assert {item.subject for item in same.items} == ({"baseline"} if kept != "whole" else set())
+
+
+def test_a_certificate_that_does_not_verify_and_no_baseline_leave_the_identity_unknown() -> None:
+    report = compared(held=HELD | {"gpu-1": None}, then={"gpu-0": baseline("gpu-0")})
+    assert {(item.node, item.subject, item.known) for item in report.items} == {
+        ("gpu-1", "identity", False),
+        ("gpu-1", "baseline", False),
+    }
+    assert report.exit_code is Exit.INCOMPLETE
+    swapped = {"gpu-0": present("gpu-0"), "gpu-1": present("gpu-1", identity=OTHER)}
+    assert list(compared(held=HELD | {"gpu-1": None}, now=swapped).voided) == ["gpu-1"], "the baseline tells it"
+
+
+@pytest.mark.parametrize("fact", FACTS)
+@pytest.mark.parametrize(
+    ("was", "now", "exit_code"),
+    [
+        ("a", "a", Exit.PASS),
+        (None, None, Exit.PASS),
+        ("a", "b", Exit.FAIL),
+        ("a", None, Exit.INCOMPLETE),
+        (None, "a", Exit.INCOMPLETE),
+    ],
+)
+def test_a_fact_that_differs_from_the_certified_is_drift_and_half_of_one_is_unknown(
+    fact: str, was: str | None, now: str | None, exit_code: Exit
+) -> None:
+    """A rule that lets another source in on the same port passes every control."""
+
+    def told(value: str | None) -> dict[str, str]:
+        return {fact: value} if value else {}
+
+    then = {node: baseline(node).model_copy(update={"facts": told(was)}) for node in NODES}
+    report = compared(then=then, now={node: present(node, facts=told(now)) for node in NODES})
+    assert report.exit_code is exit_code
+    assert {item.subject for item in report.items} == (set() if exit_code is Exit.PASS else {fact})
+    assert report.voided == {}, "it is told, and closes nobody: the controls did not break"
+
+
+def test_only_what_was_measured_is_a_fact() -> None:
+    measured = Measurement(measure="firewall.rules_digest", outcome=Outcome.MEASURED, value="a")
+    silent = Measurement(measure="machine.firmware", outcome=Outcome.UNMEASURABLE, reason="a container")
+    assert facts(examination(measurements=(measured, silent))) == {"firewall.rules_digest": "a"}
+    assert facts(examination(measurements=(measured, measured))) == {}

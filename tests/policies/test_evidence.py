@@ -1,13 +1,15 @@
 """What a run leaves behind can be read again, and nothing else can."""
 
 import json
+import os
+import stat
 from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
 from sample_runs import NOW, run
 
-from policies.evidence import LATEST, Award, EvidenceError, load, run_id, save
+from policies.evidence import LATEST, Award, EvidenceError, load, run_id, save, write
 from policies.issue import evidence_digest
 
 RUN = run()
@@ -55,10 +57,47 @@ def test_a_write_that_breaks_leaves_the_old_run(tmp_path: Path, monkeypatch: pyt
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Path, "replace", full)
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(OSError, match="No space") as refused:
         save(RUN.model_copy(update={"topology": "<svg/>"}), tmp_path, NOW)
+    assert refused.value.filename == str(folder / "run.json")
     assert load(folder) == RUN
     assert [each.name for each in folder.iterdir()] == ["run.json"]
+
+
+def test_a_write_is_on_the_disk_before_its_name_is_and_its_name_before_it_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+    sync, replace = os.fsync, Path.replace
+
+    def synced(handle: int) -> None:
+        done.append("folder" if stat.S_ISDIR(os.fstat(handle).st_mode) else f"file of {os.fstat(handle).st_size}")
+        sync(handle)
+
+    def renamed(self: Path, target: Path) -> Path:
+        done.append("name")
+        return replace(self, target)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(Path, "replace", renamed)
+    write(tmp_path / "x", "four")
+    assert done == ["file of 4", "name", "folder"]
+
+
+@pytest.mark.parametrize("call", ["fsync", "fchmod"])
+def test_a_disk_that_refuses_leaves_nothing_and_its_error_names_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, call, full)
+    with pytest.raises(OSError, match="No space") as refused:
+        write(tmp_path / "x", "four")
+    assert refused.value.filename == str(tmp_path / "x")
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(FileNotFoundError):
+        write(tmp_path / "none" / "x", "four")
 
 
 @pytest.mark.parametrize(

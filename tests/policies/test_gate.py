@@ -10,6 +10,7 @@ from policies.exits import Exit
 from policies.gate import GateDecision, Obstacle, gate
 from policies.identity import IdentityError, identify
 from policies.issue import FRESH, issue
+from policies.refusal import Refusal
 from policies.verdict import State
 from spec.deployment import CertificateClass
 from spec.plan import derive
@@ -19,6 +20,7 @@ HELD = {name: issue(candidate(name), SIGNER, NOW) for name in ("gpu-0", "gpu-1")
 IDENTITIES = {name: identify(examination(name)).digest for name in HELD}
 LIFETIME = PLAN.spec.certificate.lifetime
 LAB = CertificateClass.LAB
+REFUSED = {"gpu-1": Refusal(node="gpu-1", at=NOW, why="gpu.count: fail")}
 
 
 def decide(now: datetime = NOW, wanted: CertificateClass = LAB, **changed: Any) -> GateDecision:
@@ -70,8 +72,10 @@ def test_a_decision_says_whether_hardware_was_looked_at() -> None:
         ({"identities": IDENTITIES | {"gpu-1": "0" * 64}}, Obstacle.INVALID, Exit.INVALID, "other hardware"),
         ({"pins": "0" * 64}, Obstacle.INVALID, Exit.INVALID, "those of the spec are now 000000000000…"),
         ({"images": {"gpu-1": "e" * 64}}, Obstacle.INVALID, Exit.INVALID, "deployed from eeeeeeeeeeee…"),
-        ({"refused": {"gpu-1": "gpu.count: fail"}}, Obstacle.FAILED, Exit.FAIL, "gpu.count: fail"),
         ({"unusable": {"gpu-1": "by scheduler, x"}}, Obstacle.FAILED, Exit.FAIL, "would get no job: by scheduler, x"),
+        ({"refused": REFUSED}, Obstacle.FAILED, Exit.FAIL, f"refused at {NOW:%Y-%m-%d %H:%M:%SZ}: gpu.count: fail"),
+        ({"refused": REFUSED, "envelopes": {}}, Obstacle.FAILED, Exit.FAIL, "gpu.count: fail"),
+        ({"refused": REFUSED, "identities": {}}, Obstacle.FAILED, Exit.ERROR, "gpu.count: fail"),
         ({"fabric": None}, Obstacle.MISSING, Exit.INCOMPLETE, "was not tested"),
         ({"fabric": fabric(nodes=("gpu-0",))}, Obstacle.MISSING, Exit.INCOMPLETE, "took no part: gpu-1"),
         ({"fabric": fabric(finished=NOW + timedelta(seconds=6))}, Obstacle.INVALID, Exit.INVALID, "still to come"),
@@ -91,6 +95,10 @@ def test_each_of_these_shuts_the_gate(changed: dict[str, Any], obstacle: Obstacl
     assert not decision.go
     assert decision.exit_code is code
     assert any(each.obstacle is obstacle and says in each.message for each in decision.reasons), decision.reasons
+
+
+def test_a_certificate_that_is_newer_than_a_refusal_counts() -> None:
+    assert decide(refused={"gpu-1": Refusal(node="gpu-1", at=NOW - timedelta(seconds=1), why="gpu.count: fail")}).go
 
 
 def test_a_certificate_must_outlast_the_run_by_at_least_an_instant() -> None:

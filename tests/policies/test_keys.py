@@ -33,6 +33,41 @@ def test_of_two_that_create_at_once_both_get_one_key(tmp_path: Path, monkeypatch
     assert create(tmp_path / "keys").public_key == winner.public_key
 
 
+@pytest.mark.parametrize(("call", "reason"), [("link", "No space"), ("fsync", "Input/output"), ("fchmod", "Read-only")])
+def test_a_key_that_cannot_be_made_says_where_and_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, reason: str
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(28, reason)
+
+    monkeypatch.setattr(os, call, refuse)
+    with pytest.raises(KeyFileError, match=rf"signing key in {tmp_path}/keys: {reason}; make room"):
+        create(tmp_path / "keys")
+    assert list((tmp_path / "keys").iterdir()) == []
+
+
+def test_a_public_key_that_cannot_be_written_leaves_nothing_half_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(tmp_path)
+    (tmp_path / PUBLIC).unlink()
+
+    def refuse(*_: object) -> None:
+        raise OSError(28, "No space")
+
+    monkeypatch.setattr(os, "fchmod", refuse)
+    with pytest.raises(KeyFileError, match="No space"):
+        create(tmp_path)
+    assert [each.name for each in tmp_path.iterdir()] == [PRIVATE]
+
+
+def test_a_folder_that_cannot_be_made_is_a_keys_error(tmp_path: Path) -> None:
+    (tmp_path / "keys").write_text("a file")
+    for folder in (tmp_path / "keys", tmp_path / "keys" / "below"):
+        with pytest.raises(KeyFileError, match="signing key in"):
+            create(folder)
+
+
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o644])
 def test_a_key_that_others_may_use_is_refused(tmp_path: Path, mode: int) -> None:
     create(tmp_path)

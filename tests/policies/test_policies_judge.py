@@ -203,33 +203,31 @@ ALL = tuple(healthy(node.name) for node in HARDWARE.nodes)
 
 def test_a_healthy_cluster_passes_everywhere() -> None:
     told = judge_cluster(CATALOGUE, HARDWARE, PINS, ALL, NO_WAIVERS, NOW)
-    assert told.coverage.complete
-    bad = [each for verdicts in told.verdicts.values() for each in verdicts if not each.state.counts]
+    bad = [each for verdicts in told.values() for each in verdicts if not each.state.counts]
     assert bad == []
 
 
 def test_every_control_has_a_verdict_on_every_node_that_should_be_there() -> None:
     told = judge_cluster(CATALOGUE, HARDWARE, PINS, (), NO_WAIVERS, NOW)
-    assert told.verdicts.keys() == {node.name for node in HARDWARE.nodes}
-    for verdicts in told.verdicts.values():
+    assert told.keys() == {node.name for node in HARDWARE.nodes}
+    for verdicts in told.values():
         assert [each.control for each in verdicts] == [control.id for control in CATALOGUE]
         assert {each.state for each in verdicts} == {State.NOT_EVALUATED, State.NOT_APPLICABLE}
-    assert told.coverage.missing == tuple(node.name for node in HARDWARE.nodes)
-    assert not told.coverage.complete
 
 
-def test_a_node_left_out_makes_the_coverage_incomplete_and_is_named() -> None:
-    told = judge_cluster(CATALOGUE, HARDWARE, PINS, ALL[:-1], NO_WAIVERS, NOW)
-    assert told.coverage.missing == ("gpu-1",)
-    assert str(told.coverage) == "4 of 5 nodes examined; not examined: gpu-1"
-
-
-def test_a_node_examined_twice_or_not_in_the_plan_is_no_coverage() -> None:
-    twice = judge_cluster(CATALOGUE, HARDWARE, PINS, (*ALL, ALL[0]), NO_WAIVERS, NOW)
-    assert twice.coverage.missing == ("control-0",)
-    stranger = judge_cluster(CATALOGUE, HARDWARE, PINS, (*ALL, examined("gpu-9")), NO_WAIVERS, NOW)
-    assert stranger.coverage.strangers == ("gpu-9",)
-    assert not stranger.coverage.complete
+@pytest.mark.parametrize(
+    ("examinations", "unjudged"),
+    [(ALL[:-1], {"gpu-1"}), ((*ALL, ALL[0]), {"control-0"}), ((*ALL, examined("gpu-9")), set())],
+    ids=["left out", "examined twice", "not in the plan"],
+)
+def test_a_node_that_was_not_examined_once_is_judged_by_nothing_and_a_stranger_not_at_all(
+    examinations: tuple[Examination, ...], unjudged: set[str]
+) -> None:
+    told = judge_cluster(CATALOGUE, HARDWARE, PINS, examinations, NO_WAIVERS, NOW)
+    assert told.keys() == {node.name for node in HARDWARE.nodes}
+    silent = {name for name, each in told.items() if any(verdict.state is State.NOT_EVALUATED for verdict in each)}
+    assert silent == unjudged
+    assert not any(verdict.state is State.PASS for name in unjudged for verdict in told[name])
 
 
 def test_zero_nodes_is_an_error() -> None:

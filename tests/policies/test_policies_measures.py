@@ -9,16 +9,19 @@ from sample_nodes import CATALOGUE, expected, node_for
 
 import validation.node.session  # noqa: F401 - registers every measure
 from policies.control import Control
+from policies.drift import FACTS
 from validation.node.measure import MEASURES
 
+COMPARED = "drift compares it with what was certified"
+
 EVIDENCE = {
-    "firewall.rules_digest": "drift compares it with an earlier one",
+    "firewall.rules_digest": COMPARED,
     "gpu.cuda_version": "follows from the driver's version, which is judged",
     "gpu.power_limit_w": "for people; its share of the default is judged",
     "kernel.boot_id": "tells a restart from a long run",
     "kernel.command_line": "no spec says yet what it must be",
     "kernel.taints": "proprietary modules taint every GPU node",
-    "machine.firmware": "drift compares it with an earlier one",
+    "machine.firmware": COMPARED,
     "machine.product": "for people",
     "machine.virtualization": "for people",
     "ports.listening": "for people; what of it is too much is judged",
@@ -33,6 +36,10 @@ def test_every_control_is_measured_by_the_suite() -> None:
 
 def test_every_measure_is_judged_or_says_what_it_is_kept_for() -> None:
     assert MEASURES.keys() - CATALOGUE.measures == EVIDENCE.keys()
+
+
+def test_what_drift_compares_is_what_is_kept_for_it() -> None:
+    assert {measure for measure, why in EVIDENCE.items() if why == COMPARED} == FACTS.keys()
 
 
 @pytest.mark.parametrize("control", CATALOGUE, ids=lambda control: control.id)

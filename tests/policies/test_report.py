@@ -189,7 +189,7 @@ def test_what_a_node_says_is_shown_and_never_run(text: str) -> None:
         pairs=(PairTest(a=text, b="gpu-1", rail=0, gbps=None, floor_gbps=1, reason=text[:2000]),),
         findings=(Finding(kind=FaultKind.NODE, subject=text[:2000], nodes=(text,), evidence=text[:2000]),),
     )
-    drift = compare((text,), {}, {}, {}, None, NOW)
+    drift = compare((text,), {}, {}, {}, {}, None, NOW)
     told = run(judged=judged, fabric=result, drift=drift, topology=f"<svg><script>{text}</script></svg>")
     reader, table = read(told)
     assert reader.tags["script"] == 0

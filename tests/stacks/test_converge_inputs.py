@@ -74,8 +74,11 @@ PLAY = """\
     - {name: each, ansible.builtin.command: "true {{ item }}", loop: [a, b], when: item == 'b'}
     - {name: never, ansible.builtin.command: "true", when: false}
     - {name: none, ansible.builtin.command: "true", loop: []}
+    - {name: steers, ansible.builtin.meta: flush_handlers, when: false}
+    - {name: goes on, ansible.builtin.meta: end_host, when: false}
     - {name: asked, ansible.builtin.command: "true", check_mode: false, changed_when: false}
     - {name: differs, ansible.builtin.copy: {content: x, dest: "PLACE/x"}, notify: follows}
+    - {name: handles, ansible.builtin.meta: flush_handlers}
   handlers:
     - {name: follows, ansible.builtin.command: "true"}
 """

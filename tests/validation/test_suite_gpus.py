@@ -6,12 +6,15 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import pynvml  # type: ignore[import-untyped]
 import pytest
 from suite_shapes import SHAPES, fits
 from test_suite_session import run
 
 from spec.schema import Gpus
-from validation.node.gpu import throttles
+from validation.node.gpu import mig_mode, throttles
+from validation.node.measure import Unmeasurable
+from validation.node.nvml import Nvml
 
 H100 = Gpus(model="NVIDIA H100 80GB HBM3", count=8, memory_gib=80, nvlinks=18, nvlink_gbps=3600)
 
@@ -82,6 +85,47 @@ def test_a_key_that_is_gone_is_unknown_rather_than_zero(library: Path, healthy: 
     assert "value" not in found["gpu.ecc_uncorrected"]
     assert found["gpu.ecc_uncorrected"]["simulated"] is True
     assert found["gpu.count"]["value"] == 8
+
+
+def test_a_gpu_that_cannot_be_partitioned_is_not(library: Path, healthy: str, tmp_path: Path) -> None:
+    without = "\n".join(line for line in healthy.splitlines() if not line.strip().startswith("mig."))
+    assert without != healthy
+    found = ask(library, without, tmp_path)
+    assert found["gpu.mig_mode"]["value"] == {f"gpu-{i}": False for i in range(8)}
+
+
+@pytest.mark.parametrize(
+    ("answer", "outcome"),
+    [
+        ((0, 1), False),
+        ((1, 0), True),
+        (pynvml.NVML_ERROR_NOT_SUPPORTED, False),
+        (pynvml.NVML_ERROR_FUNCTION_NOT_FOUND, Unmeasurable),
+        (pynvml.NVML_ERROR_UNKNOWN, RuntimeError),
+        (pynvml.NVML_ERROR_GPU_IS_LOST, RuntimeError),
+        (pynvml.NVML_ERROR_NO_PERMISSION, RuntimeError),
+        (pynvml.NVML_ERROR_UNINITIALIZED, RuntimeError),
+    ],
+)
+def test_only_a_gpu_that_says_it_has_no_partitions_has_none(
+    monkeypatch: pytest.MonkeyPatch, answer: Any, outcome: Any
+) -> None:
+    """One GPU of two that cannot tell is enough: the other one's word is not taken for it."""
+
+    def mode(index: int) -> tuple[int, int]:
+        if index == 0 or isinstance(answer, tuple):
+            return answer if index else (0, 0)
+        raise pynvml.NVMLError(answer)
+
+    monkeypatch.setattr(pynvml, "nvmlInit", lambda: None)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetCount", lambda: 2)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetHandleByIndex", lambda index: index)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetMigMode", mode)
+    if isinstance(outcome, bool):
+        assert mig_mode(Nvml()) == {"gpu-0": False, "gpu-1": outcome}
+    else:
+        with pytest.raises(outcome):
+            mig_mode(Nvml())
 
 
 def test_gpus_that_the_spec_expects_and_nobody_sees_leave_the_identity_unknown(tmp_path: Path) -> None:

@@ -188,8 +188,19 @@ def persistence(nvml: Nvml) -> dict[str, bool]:
 
 @measure("gpu.mig_mode", per="gpu")
 def mig_mode(nvml: Nvml) -> dict[str, bool]:
-    """Whether each GPU is partitioned now, not after the next reset."""
-    return nvml.each_gpu(lambda gpu: bool(gpu("MigMode")[0]))
+    """Whether each GPU is partitioned now, not after the next reset. One that cannot be is not.
+
+    Source: nvml.h, nvmlDeviceGetMigMode: NVML_ERROR_NOT_SUPPORTED says that the device does not support MIG mode, and
+    nothing else. A driver that does not know the question (NVML_ERROR_FUNCTION_NOT_FOUND) says nothing of the device.
+    """
+
+    def read(gpu: Gpu) -> bool:
+        try:
+            return bool(gpu("MigMode")[0])
+        except pynvml.NVMLError_NotSupported:
+            return False
+
+    return nvml.each_gpu(read)
 
 
 @measure("gpu.power_limit_w", unit="W", per="gpu")

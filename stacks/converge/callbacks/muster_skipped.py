@@ -9,6 +9,9 @@ from ansible.plugins.callback import CallbackBase  # type: ignore[import-untyped
 TO = "MUSTER_SKIPPED"
 """The environment variable that names the file: one JSON document a line."""
 
+META = ("meta", "ansible.builtin.meta")
+"""The module of tasks that steer the run and look at nothing on a node."""
+
 REASONS = ("msg", "skip_reason", "skipped_reason", "false_condition")
 
 
@@ -32,6 +35,8 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]
     def _tell(self, result: Any) -> None:
         task = result._task
         if hasattr(task, "listen"):  # a handler: what notified it is a change, and told
+            return
+        if task.action in META:
             return
         said = {
             "host": result._host.get_name(),
