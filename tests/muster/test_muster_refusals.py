@@ -64,6 +64,7 @@ def kept_run(cluster: Standing, **changed: object) -> evidence.Run:
 def test_a_withdrawn_certificate_that_was_copied_back_counts_nowhere(
     cluster: Standing, slurm: Slurm, muster: Muster
 ) -> None:
+    slurm.open_all()
     now = datetime.now(UTC)
     kept_run(cluster, fabric=sample_runs.fabric(cluster.plan, started=now - EARLIER, finished=now - EARLIER))
     code, out, _ = muster("gate", "--class", "lab", "--json")
@@ -111,9 +112,10 @@ def test_a_record_of_a_clock_that_was_ahead_or_that_is_broken_ends_with_the_next
 
 
 def test_the_gate_says_no_where_the_newest_runs_own_gate_did(
-    cluster: Standing, certified: Certified, answers: object, muster: Muster
+    cluster: Standing, certified: Certified, answers: object, muster: Muster, slurm: Slurm
 ) -> None:
     """Also for a node that merely could not be told, and so kept its certificate."""
+    slurm.open_all()
     certified(*BOTH, now=datetime.now(UTC) - EARLIER)
     now = datetime.now(UTC)
     fabric = sample_runs.fabric(cluster.plan, started=now - EARLIER, finished=now)
