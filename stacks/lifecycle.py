@@ -10,6 +10,7 @@ import re
 import secrets
 import shutil
 import subprocess
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,9 @@ from stacks.lab import access, lab
 
 ROOT = Path(__file__).parents[1]
 BACKEND = ROOT / ".pulumi-state"
+
+PATIENCE_S = 1800.0
+"""How long a run waits for another on the same stack: longer than any takes."""
 
 OFFLINE = {
     "PULUMI_DIY_BACKEND_DISABLE_CHECKPOINT_BACKUPS": "true",
@@ -159,7 +163,6 @@ def deployment(stack: str) -> Deployment:
 def _selected(stack: str, spec: Path | None) -> Any:
     from pulumi import automation as auto  # slow to import, and most commands do without it
 
-    _remove_dead_locks(stack)
     variables = environment(stack)
     command = auto.PulumiCommand(root=str(Path(variables["PATH"].split(os.pathsep)[0]).parent))
     options = auto.LocalWorkspaceOptions(work_dir=str(ROOT), env_vars=variables, pulumi_command=command)
@@ -182,6 +185,7 @@ def _act(
 ) -> Any:
     from pulumi import automation as auto
 
+    _wait_for_other(stack, say)
     errors: list[str] = []
 
     def heard(event: Any) -> None:
@@ -285,20 +289,40 @@ def _forget(stack: str) -> None:
         path.unlink(missing_ok=True)
 
 
-def _remove_dead_locks(stack: str) -> None:
-    """Removes locks of engines on this machine that were ended before they could."""
+def _remove_dead_locks(stack: str) -> int | None:
+    """Removes locks of engines on this machine that were ended before they could. Returns the id of one that runs."""
+    running = None
     for path in (BACKEND / ".pulumi" / "locks").glob(f"**/{stack}/*.json"):
         try:
             lock = json.loads(path.read_text())
-            process, host = Path(f"/proc/{int(lock['pid'])}/comm"), lock["hostname"]
+            process, host = int(lock["pid"]), lock["hostname"]
         except (OSError, ValueError, KeyError, TypeError):
             continue  # another engine has just removed it, or is writing it
-        if host == os.uname().nodename and not _is_engine(process):
+        if host != os.uname().nodename:
+            continue
+        if _is_engine(process):
+            running = process
+        else:
             path.unlink(missing_ok=True)
+    return running
 
 
-def _is_engine(comm: Path) -> bool:
+def _is_engine(process: int) -> bool:
     try:
-        return comm.read_text().strip().startswith("pulumi")
+        stat = Path(f"/proc/{process}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
         return False
+    name, _, rest = stat.partition("(")[2].rpartition(")")
+    # Killed, it keeps its place and its name until its parent, or whoever inherits it, asks for it.
+    return name.startswith("pulumi") and rest.split()[0] not in ("Z", "X")
+
+
+def _wait_for_other(stack: str, say: Say) -> None:
+    """Waits while another engine works on the stack: one that goes on after the command that began it was killed."""
+    told = False
+    until = time.monotonic() + PATIENCE_S
+    while (process := _remove_dead_locks(stack)) and time.monotonic() < until:
+        if not told:
+            say(f"another run works on stack {stack} (process {process}): waiting for it", True)
+        told = True
+        time.sleep(1)

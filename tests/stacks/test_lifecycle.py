@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -64,6 +66,38 @@ def test_a_lock_whose_engine_is_dead_goes_and_all_others_stay(tmp_path: Path, mo
     other_stack = _lock(tmp_path, 2**22 + 1, here)
     lifecycle._remove_dead_locks("lab-wide")
     assert other_stack.exists()
+
+
+def test_an_engine_that_was_killed_and_nobody_asked_for_yet_works_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lifecycle, "BACKEND", tmp_path)
+    engine = tmp_path / "pulumi"
+    engine.symlink_to("/bin/sleep")
+    with subprocess.Popen([engine, "60"]) as process:
+        lock = _lock(tmp_path, process.pid, os.uname().nodename)
+        while Path(f"/proc/{process.pid}/comm").read_text() != "pulumi\n":
+            time.sleep(0.01)
+        assert lifecycle._remove_dead_locks("lab") == process.pid
+        assert lock.exists()
+        process.kill()
+        while Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
+            time.sleep(0.01)
+        assert lifecycle._remove_dead_locks("lab") is None
+        assert not lock.exists()
+
+
+def test_a_run_waits_for_another_on_its_stack_and_says_so_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lifecycle, "BACKEND", tmp_path)
+    monkeypatch.setattr(lifecycle.time, "sleep", lambda _: None)
+    answers = [True, True, False]
+    monkeypatch.setattr(lifecycle, "_is_engine", lambda _: answers.pop(0))
+    lock = _lock(tmp_path, 4711, os.uname().nodename)
+    said: list[tuple[str, bool]] = []
+    lifecycle._wait_for_other("lab", lambda text, keep: said.append((text, keep)))
+    assert said == [("another run works on stack lab (process 4711): waiting for it", True)]
+    assert answers == []
+    assert not lock.exists()
 
 
 def test_a_lock_that_goes_while_it_is_looked_at_is_left_to_who_removes_it(
