@@ -87,6 +87,7 @@ class Recorder:
         self.changed_tasks = 0
         self.stats: JsonMap | None = None
         self.problems: list[str] = []
+        self._items: dict[tuple[Any, Any], str] = {}
 
     def progress(self, event: JsonMap) -> tuple[str, bool] | None:
         """Takes one event in. The line for people, if any, and whether it is worth keeping."""
@@ -119,9 +120,13 @@ class Recorder:
             _keep(self.changes, _note(data, _difference(result) or _said(data)))
 
     def _failed(self, data: JsonMap, item: bool) -> tuple[str, bool] | None:
+        about = (data.get("host"), data.get("task"))
+        if item:
+            self._items[about] = _said(data)
         if data.get("ignore_errors") or item:
             return None
-        note = _note(data, _said(data))
+        # Of a loop the task itself only says that it is over.
+        note = _note(data, self._items.pop(about, "") or _said(data))
         _keep(self.failures, note)
         return f"{note.host} failed at {note.role} : {note.task}: {note.text}", True
 

@@ -73,6 +73,16 @@ def test_a_play_is_worth_a_line_and_a_task_only_shows() -> None:
     assert recorder.progress(event("playbook_on_task_start")) == ("base : Write", False)
 
 
+def test_a_failed_loop_says_what_its_item_said() -> None:
+    recorder = recorded(event("runner_item_on_failed", msg="no space left on device"))
+    line = recorder.progress(event("runner_on_failed", msg="All items completed"))
+    assert line == ("gpu-0 failed at base : Write: no space left on device", True)
+    assert recorder.progress(event("runner_on_failed", host="gpu-1", msg="own")) == (
+        "gpu-1 failed at base : Write: own",
+        True,
+    )
+
+
 def test_an_ignored_failure_is_none() -> None:
     ignored = event("runner_on_failed", msg="no")
     ignored["event_data"]["ignore_errors"] = True
