@@ -93,12 +93,17 @@ def credentials(
     return found
 
 
-def unusable(cluster: Standing) -> dict[str, str]:
-    """Why the scheduler would start no job on a compute node now, by its name. Raises Problem where it does not say."""
+def pool_nodes(cluster: Standing) -> dict[str, PoolNode]:
+    """Every node of the pool by name. Raises Problem where the scheduler does not tell."""
     try:
-        known = pool_of(cluster).nodes()
+        return pool_of(cluster).nodes()
     except PoolError as error:
         raise Problem(str(error)) from None
+
+
+def unusable(cluster: Standing) -> dict[str, str]:
+    """Why the scheduler would start no job on a compute node now, by its name. Raises Problem where it does not say."""
+    known = pool_nodes(cluster)
     found = {}
     for node in cluster.plan.with_role(Role.COMPUTE):
         there = known.get(node.name)

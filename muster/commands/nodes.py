@@ -11,7 +11,7 @@ import typer
 from rich.text import Text
 from securesystemslib.signer import Key
 
-from muster.admission import admit, pool_of
+from muster.admission import admit, pool_nodes
 from muster.certify import certify as run_certification
 from muster.certify import fault
 from muster.console import Problem, document, out, result, say, table
@@ -20,10 +20,11 @@ from policies import evidence, keys
 from policies.certificate import CertificateError, verify
 from policies.evidence import Run
 from policies.exits import Exit
+from policies.refusal import Refusal
 from policies.report import Paths, write_report
 from policies.verdict import State, Verdict
 from pool.decision import PoolNode
-from pool.slurm import Applied, PoolError
+from pool.slurm import Applied
 
 Stack = Annotated[str, typer.Option("--stack", envvar="MUSTER_STACK", help="The stack whose cluster it is.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
@@ -198,12 +199,9 @@ def _line(verdict: Verdict) -> Text:
 def status(stack: Stack = DEFAULT_STACK, as_json: Json = False) -> int:
     """Show every node's certificate and its place in the pool. Changes nothing, examines nothing."""
     cluster = standing(stack)
-    try:
-        pool = pool_of(cluster).nodes()
-    except PoolError as error:
-        raise Problem(str(error)) from None
-    trusted = cluster.trusted()
-    rows = [_verified(cluster.certificate(each.name), each.name, None, trusted, cluster) for each in cluster.plan.nodes]
+    pool = pool_nodes(cluster)
+    wanted = [(cluster.certificate(each.name), each.name) for each in cluster.plan.nodes]
+    rows = _verified(wanted, None, cluster.trusted(), cluster)
     if as_json:
         document([{**row, "pool": pool[name].state if (name := row["node"]) in pool else None} for row in rows])
         return Exit.PASS
@@ -249,7 +247,7 @@ def verify_certificates(
     if cluster:
         chosen = cluster.chosen([node] if node else [])
         wanted = [(cluster.certificate(each.name), each.name) for each in chosen]
-    rows = [_verified(path, expected, identity, trusted, cluster) for path, expected in wanted]
+    rows = _verified(wanted, identity, trusted, cluster)
     if as_json:
         document(rows)
     else:
@@ -260,9 +258,24 @@ def verify_certificates(
 
 
 def _verified(
-    path: Path, node: str | None, identity: str | None, trusted: tuple[Key, ...], cluster: Standing | None
+    wanted: Iterable[tuple[Path, str | None]],
+    identity: str | None,
+    trusted: tuple[Key, ...],
+    cluster: Standing | None,
+) -> list[dict[str, Any]]:
+    """Certificates and whose they must be, as rows; `cluster` where they must be of that cluster as it stands."""
+    refusals = cluster.refusals() if cluster else {}
+    return [_row(path, node, identity, trusted, cluster, refusals.get(node or "")) for path, node in wanted]
+
+
+def _row(
+    path: Path,
+    node: str | None,
+    identity: str | None,
+    trusted: tuple[Key, ...],
+    cluster: Standing | None,
+    refused: Refusal | None,
 ) -> dict[str, Any]:
-    """One certificate as a row; `cluster` where it must be of that cluster as it stands."""
     try:
         held = verify(
             _bounded(path),
@@ -274,7 +287,7 @@ def _verified(
             spec=cluster.plan.digest if cluster else None,
             pins=cluster.pins.digest if cluster else None,
             image=cluster.deployment.images.get(node) if cluster and node else None,
-            refused=cluster.refusals().get(node) if cluster and node else None,
+            refused=refused,
         )
     except FileNotFoundError:
         return {

@@ -26,7 +26,6 @@ LAB = Path(__file__).parents[2] / "clusters" / "lab-containers.yaml"
 def slurm(monkeypatch: pytest.MonkeyPatch) -> Slurm:
     made = Slurm()
     monkeypatch.setattr(admission, "pool_of", lambda _: SlurmPool(made))
-    monkeypatch.setattr("muster.commands.nodes.pool_of", lambda _: SlurmPool(made))
     return made
 
 
