@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict
 from policies.drift import ResourceForecast
 from spec.deployment import Deployment
 from spec.folders import cache, state
+from stacks.converge.alone import BusyError, end_left
 from stacks.lab import access, lab
 
 ROOT = Path(__file__).parents[1]
@@ -143,6 +144,10 @@ def destroy(stack: str, say: Say) -> None:
         _act(selected.destroy, stack, say)
         selected.workspace.remove_stack(stack)
     _forget(stack)
+    try:
+        end_left(state(stack) / "ansible")
+    except BusyError as busy:
+        raise StackError(str(busy)) from None
     asyncio.run(lab.down(stack))
     shutil.rmtree(state(stack), ignore_errors=True)
 

@@ -13,6 +13,7 @@ from typing import Any
 from spec.deployment import Deployment
 from spec.plan import ClusterPlan
 from spec.schema import MachineKind
+from stacks.converge.alone import BusyError, alone, environment
 from stacks.converge.inputs import ROLES, SECRETS, hosts
 from stacks.converge.result import Converged, Recorder
 from stacks.lab.access import write
@@ -21,8 +22,11 @@ LIMIT_S = 1800
 """Seconds that a run may take, and `IDLE_S` that it may be silent: the longest task is a filesystem's first start."""
 IDLE_S = 600
 
+PATIENCE_S = 1800.0
+"""Seconds that a run waits for another on the same cluster: no run takes longer."""
+
 CALLBACKS = Path(__file__).parent / "callbacks"
-SKIPPED = f"skipped-{os.getpid()}.jsonl"
+SKIPPED = "skipped.jsonl"
 
 FORKS = 16
 """Hosts at once. Each is a process of about 60 MB."""
@@ -57,6 +61,18 @@ def converge(
         plan.node(name)
     if not playbook.is_file():
         raise ConvergeError(f"there is no playbook · {playbook} · a checkout without its roles cannot converge nodes")
+    folder = deployment.state / "ansible"
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    try:
+        with alone(folder, say, PATIENCE_S, stopped):
+            return _converged(plan, deployment, say, check, limit, playbook, stopped, timeout_s)
+    except BusyError as busy:
+        raise ConvergeError(str(busy)) from None
+
+
+def _converged(  # type: ignore[no-untyped-def]
+    plan, deployment, say, check, limit, playbook, stopped, timeout_s
+) -> Converged:
     recorder = Recorder()
     started = time.monotonic()
     runner = _runner(plan, deployment, recorder, say, check, limit, playbook, stopped, timeout_s)
@@ -88,8 +104,7 @@ def _runner(  # type: ignore[no-untyped-def]
     from ansible_runner.interface import init_runner  # type: ignore[import-untyped] # slow to import, and no command but this needs it
 
     folder = deployment.state / "ansible"
-    for each in (folder, deployment.state / SECRETS):
-        each.mkdir(parents=True, exist_ok=True, mode=0o700)
+    (deployment.state / SECRETS).mkdir(exist_ok=True, mode=0o700)
     shutil.rmtree(folder / "env", ignore_errors=True)
     inventory = folder / "hosts.json"
     write(inventory, json.dumps(hosts(plan, deployment), indent=1))  # whole: another run may be reading it
@@ -143,7 +158,7 @@ def _settings(folder: Path, slow: bool = False) -> dict[str, str]:
         "ANSIBLE_CALLBACKS_ENABLED": "muster_skipped",
         "MUSTER_SKIPPED": str(folder / SKIPPED),
         "ANSIBLE_LOCAL_TEMP": str(folder / "tmp"),
-        "ANSIBLE_HOME": str(folder / "home"),
+        **environment(folder),
         "ANSIBLE_NOCOLOR": "true",
         "ANSIBLE_RETRY_FILES_ENABLED": "false",
         # No master connection outlives the run.
