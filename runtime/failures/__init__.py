@@ -1,0 +1,1 @@
+"""What failed, whether anything can be saved, and what to do next."""
