@@ -25,7 +25,7 @@ def test_a_set_up_that_is_killed_at_random_instants_is_taken_up_again(tmp_path: 
             ["./setup"], cwd=checkout, env=environment, stdout=subprocess.DEVNULL, start_new_session=True
         )
         with contextlib.suppress(subprocess.TimeoutExpired):
-            run.wait(chance.uniform(0, 20))
+            run.wait(chance.uniform(0, 8))
         with contextlib.suppress(ProcessLookupError):
             os.killpg(run.pid, signal.SIGKILL)
         run.wait()
