@@ -1,5 +1,6 @@
 """The command `muster`: joins the rooms, holds no logic of its own."""
 
+import importlib.metadata
 import sys
 import traceback
 
@@ -26,8 +27,17 @@ for commands in (plan, cluster, nodes, drift, gate, reference):
 _debug = False
 
 
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"muster {importlib.metadata.version('muster')}")
+        raise typer.Exit
+
+
 @app.callback()
-def options(debug: bool = typer.Option(False, "--debug", help="Show a traceback where something breaks.")) -> None:
+def options(
+    debug: bool = typer.Option(False, "--debug", help="Show a traceback where something breaks."),
+    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Show the version."),  # noqa: ARG001
+) -> None:
     """Options of every command."""
     global _debug
     _debug = debug

@@ -1,5 +1,6 @@
 """What commands promise whoever types them: exit codes, one document on stdout, errors that say what to do."""
 
+import importlib.metadata
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -312,3 +313,7 @@ def test_an_expired_certificate_says_so_and_exits_5(
     code, out, _ = muster("verify", str(cluster.certificate("gpu-0")), "--json")
     assert code is Exit.INVALID
     assert json.loads(out)[0]["kind"] == "Expired"
+
+
+def test_it_tells_its_version(muster: Muster) -> None:
+    assert muster("--version") == (Exit.PASS, f"muster {importlib.metadata.version('muster')}\n", "")
