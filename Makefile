@@ -20,24 +20,26 @@ down: ## Remove everything that `make up` made, but for caches
 	@./setup
 	@$(MUSTER) down $(CLUSTER)
 
-lint: setup ## Check style, types, roles, scripts and the direction of imports
+lint: ## Check style, types, roles, scripts and the direction of imports
+	@./setup --train
 	@.ci/lint
 
-unit: setup ## Run the tests that need no lab
+unit: ## Run the tests that need no lab
+	@./setup --train
 	@.venv/bin/pytest -m "not lab and not vm and not soak"
 
 test: ## Run every test but the soak tests; the lab is stood up and taken down by itself
-	@./setup --lab
+	@./setup --lab --train
 	@.ci/lint
 	@.venv/bin/pytest
 
 soak: ## Run the long tests that `make test` leaves out
-	@./setup --lab
+	@./setup --lab --train
 	@.venv/bin/pytest -m soak
 
 bench: CLUSTER = lab-containers
 bench: ## Run the benchmarks, two of them on the standing lab-containers or CLUSTER; each prints a ratio
-	@./setup --lab
+	@./setup --lab --train
 	@.venv/bin/python benchmarks/suite_vs_testinfra_ssh.py --spec clusters/$(CLUSTER).yaml --node gpu-0 \
 		--config "$$(.venv/bin/muster where --ssh-config --stack $(CLUSTER))"
 	@.venv/bin/python benchmarks/converge_vs_stock_ansible.py $(CLUSTER)
