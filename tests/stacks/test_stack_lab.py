@@ -111,7 +111,7 @@ def test_up_preview_kill_refresh_up_destroy(state_home: Path, small: Path, stack
     assert deployed.nodes == ("control-0", "storage-0", "storage-1", "gpu-0")
     assert any("Write the node's name" in line for line in said), "progress of the converge run is shown"
     for node in deployed.nodes:
-        assert ssh(stack, node, "cat", "/etc/muster-test") == f"lab {node}"
+        assert ssh(stack, node, "cat", "/etc/muster-test") == f"lab-containers {node}"
         assert ssh(stack, node, "systemctl is-system-running --wait || systemctl --failed --no-legend") == "running"
     before = ssh(stack, "gpu-0", "cat", "/etc/machine-id")
     assert before != ssh(stack, "storage-0", "cat", "/etc/machine-id")
