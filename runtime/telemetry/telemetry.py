@@ -160,7 +160,7 @@ class Telemetry:
             self._serve("hardware", lambda: Measuring(place.leads_node, metrics), config.hardware_every_s)
         if (scrape := config.scrape) is not None:
             targets = config.folder / "targets" if config.folder is not None else None
-            self._serve("scrape", lambda: Answers(scrape, place, run, metrics, targets), 1.0)
+            self._serve("scrape", lambda: Answers(scrape, place, run, metrics, targets), 30.0)
         if (push := config.push) is not None:
             self._serve("push", lambda: Pushes(push, place, run, metrics), push.every_s)
         if config.capture_logging:
