@@ -92,7 +92,7 @@ def without(work: Work) -> dict[str, float]:
 def with_it(work: Work, config: TelemetryConfig) -> dict[str, float]:
     """A block with telemetry: seconds of a step by the wall, of the lanes' threads, of the training thread's calls."""
     telemetry = Telemetry(config, Place())
-    for number in range(-100, 1):  # what is done once is no part of a step: files, connections, first readings
+    for number in range(STEPS):  # what is done once is no part of a step: files, connections, first readings
         telemetry.step_done(number)
     telemetry("begun")
     traced = config.traces is not None and config.traces.share == 1
@@ -101,19 +101,19 @@ def with_it(work: Work, config: TelemetryConfig) -> dict[str, float]:
     telemetry.flush(10)
     threads = time.process_time() - time.thread_time()
     started = time.perf_counter()
-    for number in range(1, STEPS + 1):
+    for number in range(STEPS, 2 * STEPS):
         for name in PHASES:
             with telemetry.phase(name):
                 work.part(len(PHASES))
         telemetry.step_done(number, samples=32, tokens=4096, loss=1.0, grad_norm=0.5)
         if number % 10 == 0:
-            telemetry("checkpoint.committed", step=number, seconds=1.0, bytes=10**9)
+            telemetry("checkpoint.saved", step=number, seconds=1.0, bytes=10**9)
     wall = time.perf_counter() - started
     telemetry.flush(30)
     threads = time.process_time() - time.thread_time() - threads
     # What the calls take by themselves: the same ones with nothing between them.
     spent = time.thread_time()
-    for number in range(STEPS + 1, 2 * STEPS + 1):
+    for number in range(2 * STEPS, 3 * STEPS):
         for name in PHASES:
             with telemetry.phase(name):
                 pass
