@@ -27,8 +27,9 @@ from runtime.place import Place
 from runtime.telemetry import Telemetry, TelemetryConfig
 
 STEP_S = 0.05
-STEPS = 100
-PAIRS = 5
+WARM = 5
+STEPS = 60
+PAIRS = 3
 ALLOWED = 0.01
 PHASES = ("forward", "backward", "communication", "optimizer")
 
@@ -92,7 +93,10 @@ def without(work: Work) -> dict[str, float]:
 def with_it(work: Work, config: TelemetryConfig) -> dict[str, float]:
     """A block with telemetry: seconds of a step by the wall, of the lanes' threads, of the training thread's calls."""
     telemetry = Telemetry(config, Place())
-    for number in range(STEPS):  # what is done once is no part of a step: files, connections, first readings
+    for number in range(WARM):  # what is done once is no part of a step: files, connections, first readings
+        with telemetry.phase(PHASES[0]):
+            for _ in PHASES:
+                work.part(len(PHASES))
         telemetry.step_done(number)
     telemetry("begun")
     traced = config.traces is not None and config.traces.share == 1
@@ -101,7 +105,7 @@ def with_it(work: Work, config: TelemetryConfig) -> dict[str, float]:
     telemetry.flush(10)
     threads = time.process_time() - time.thread_time()
     started = time.perf_counter()
-    for number in range(STEPS, 2 * STEPS):
+    for number in range(WARM, WARM + STEPS):
         for name in PHASES:
             with telemetry.phase(name):
                 work.part(len(PHASES))
@@ -113,7 +117,7 @@ def with_it(work: Work, config: TelemetryConfig) -> dict[str, float]:
     threads = time.process_time() - time.thread_time() - threads
     # What the calls take by themselves: the same ones with nothing between them.
     spent = time.thread_time()
-    for number in range(2 * STEPS, 3 * STEPS):
+    for number in range(WARM + STEPS, WARM + 2 * STEPS):
         for name in PHASES:
             with telemetry.phase(name):
                 pass

@@ -13,6 +13,8 @@ from runtime.telemetry.config import Alarms
 from runtime.telemetry.record import Step
 
 SIGMA_OF_MAD = 1.4826
+STRANGE = 20
+"""Steps in a row that are worth a look each; the ones after them look alike."""
 RENEW = 10
 """Usual values after which the limit is worked out again: it moves slowly, and two medians a value are dear."""
 
@@ -126,6 +128,6 @@ class Guard:
         return told
 
     @property
-    def rings(self) -> bool:
-        """Whether any signal is out of its history now, from the first value beyond on."""
-        return any(history.rings or history.beyond for history in self._histories.values())
+    def strange(self) -> bool:
+        """Whether the latest step left a signal's history, from the first value beyond on, and not long ago."""
+        return any(0 < len(history.beyond) <= STRANGE for history in self._histories.values())

@@ -43,7 +43,7 @@ class Digest:
                     limit=alarm.limit,
                 )
             for each in self._onward:
-                each(step, self._guard is not None and self._guard.rings)
+                each(step, self._guard is not None and self._guard.strange)
 
     def close(self) -> None:
         """Nothing to end."""
