@@ -27,7 +27,7 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     (folder / "prometheus.yml").write_text(json.dumps(config))  # JSON is YAML
     yield from run(
         folder,
-        debian("prometheus", "prometheus"),
+        debian("prometheus"),
         f"--config.file={folder}/prometheus.yml",
         f"--storage.tsdb.path={folder}/data",
         "--web.listen-address=127.0.0.1:0",
@@ -37,7 +37,7 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 @pytest.fixture(scope="session")
 def pushgateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A Pushgateway."""
-    program = debian("prometheus-pushgateway", "prometheus-pushgateway")
+    program = debian("prometheus-pushgateway")
     yield from run(tmp_path_factory.mktemp("pushgateway"), program, "--web.listen-address=127.0.0.1:0")
 
 

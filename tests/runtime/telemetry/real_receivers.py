@@ -16,6 +16,8 @@ from typing import Any
 import psutil
 import pytest
 
+from spec.folders import cache
+
 RECEIVERS = Path(__file__).parent / "receivers"
 BUILD_LIMIT_S = 2400
 START_LIMIT_S = 60.0
@@ -84,10 +86,12 @@ def run(folder: Path, *command: str, port: int | None = None, ready: str = "") -
             process.wait(10)
 
 
-def debian(program: str, package: str) -> str:
-    found = shutil.which(program)
+def debian(package: str) -> str:
+    """The program of a package of the same name: unpacked by `./setup --train`, or installed."""
+    unpacked = cache() / "programs" / package / "usr" / "bin" / package
+    found = str(unpacked) if unpacked.exists() else shutil.which(package)
     if found is None:
-        pytest.fail(f"{program} is missing · ./setup --lab installs the package {package}")
+        pytest.fail(f"{package} is missing · ./setup --train unpacks it")
     return found
 
 
