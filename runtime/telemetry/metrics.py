@@ -1,0 +1,137 @@
+"""A rank's metrics, for Prometheus. The values of every label come from a bounded set."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from runtime.place import Place
+from runtime.telemetry.config import Worth
+from runtime.telemetry.record import Event, Step
+from runtime.telemetry.steps import PHASES
+
+OTHER = "other"
+STEP_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+CHECKPOINT_BUCKETS_S = (0.01, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)
+
+
+class Bounded:
+    """The first `limit` names are kept as they are; whatever comes after is `other`."""
+
+    def __init__(self, limit: int, known: Iterable[str] = ()) -> None:
+        self._limit = limit
+        self._known = set(known)
+
+    def __call__(self, name: str) -> str:
+        if name in self._known:
+            return name
+        if len(self._known) < self._limit and name.isascii() and len(name) <= 100:
+            self._known.add(name)
+            return name
+        return OTHER
+
+
+class Metrics:
+    """All metrics of one rank, in a registry of their own, labelled with run, rank and node."""
+
+    def __init__(self, place: Place, run: str, worth: Worth) -> None:
+        from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+        self.registry = CollectorRegistry()
+        self._place, self._worth = place, worth
+        self._who = {"run": run, "rank": str(place.rank), "node": place.node}
+        self._phases, self._events = Bounded(len(PHASES) + 16, PHASES), Bounded(128)
+        self._made: dict[str, Any] = {}
+        self._kinds = {"gauge": Gauge, "counter": Counter, "histogram": Histogram}
+
+        self._info = self._metric("gauge", "run_info", "1, with what differs between attempts", "attempt", "world")
+        self._info(attempt=place.attempt, world=str(place.world)).set(1)
+
+    def step(self, step: Step) -> None:
+        """Takes a step in."""
+        seconds = step.seconds
+        self._one("histogram", "step_seconds", "Time of a step", buckets=STEP_BUCKETS_S).observe(seconds)
+        self._one("gauge", "step_last_seconds", "Time of the latest step").set(seconds)
+        self._one("gauge", "step", "Number of the latest step").set(step.number)
+        parts = self._metric("counter", "step_part_seconds", "Time of all steps by part", "part")
+        latest = self._metric("gauge", "step_part_last_seconds", "Time of the latest step by part", "part")
+        told = {part: 0.0 for part in (*PHASES, "rest")}
+        for part, spent in step.parts.items():
+            label = self._phases(part)
+            told[label] = told.get(label, 0.0) + spent / 1e9
+        told["rest"] = max(0.0, seconds - sum(step.parts.values()) / 1e9)
+        for part, spent_s in told.items():
+            latest(part=part).set(spent_s)
+            if spent_s:
+                parts(part=part).inc(spent_s)
+        self._counted("samples", step.samples, seconds)
+        self._counted("tokens", step.tokens, seconds)
+        for name, each in (("loss", step.loss), ("grad_norm", step.grad_norm)):
+            if each is not None:
+                self._one("gauge", name, f"The latest {name.replace('_', ' ')}").set(each)
+        if (share := mfu(step, self._worth)) is not None:
+            self._one("gauge", "mfu_ratio", "Model FLOP/s of the latest step over the device's peak").set(share)
+
+    def event(self, event: Event) -> None:
+        """Takes an event in: counted by name, and the numbers that checkpoints tell."""
+        count = self._metric("counter", "events", "Events by name and level", "event", "level")
+        count(event=self._events(event.name), level=event.level).inc()
+        if event.name.startswith("checkpoint."):
+            kind = self._events(event.name).removeprefix("checkpoint.")
+            self._number(event, "bytes", "gauge", "checkpoint_bytes", "Size of the latest checkpoint", kind)
+            for name in ("seconds", "stall_s"):
+                what = (
+                    "Time that checkpoints took" if name == "seconds" else "Time that training stood for a checkpoint"
+                )
+                metric = "checkpoint_seconds" if name == "seconds" else "checkpoint_stall_seconds"
+                self._number(event, name, "histogram", metric, what, kind)
+
+    def gauge(self, name: str, about: str, value: float, **labels: str) -> None:
+        """Sets a gauge. The caller sees to it that labels are bounded."""
+        self._metric("gauge", name, about, *labels)(**labels).set(value)
+
+    def total(self, name: str, about: str, value: float, **labels: str) -> None:
+        """Tells how far a counter, kept by someone else (the kernel, a lane), has come."""
+        bound = self._metric("counter", name, about, *labels)(**labels)
+        bound.inc(max(0.0, value - bound._value.get()))
+
+    def _number(self, event: Event, field: str, kind: str, metric: str, about: str, label: str) -> None:
+        value = event.fields.get(field)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return
+        if kind == "gauge":
+            self._metric("gauge", metric, about, "kind")(kind=label).set(value)
+        else:
+            self._metric("histogram", metric, about, "kind", buckets=CHECKPOINT_BUCKETS_S)(kind=label).observe(value)
+
+    def _counted(self, what: str, count: int, seconds: float) -> None:
+        if count:
+            self._one("counter", what, f"{what.capitalize()} of this rank").inc(count)
+            if seconds > 0:
+                about = f"{what.capitalize()} per second of this rank's latest step"
+                self._one("gauge", f"{what}_per_second", about).set(count / seconds)
+
+    def _one(self, kind: str, name: str, about: str, **more: Any) -> Any:
+        return self._metric(kind, name, about, **more)()
+
+    def _metric(self, kind: str, name: str, about: str, *labels: str, **more: Any) -> Any:
+        """A metric by its name, made when it is first told, as a function from its labels to the thing that counts."""
+        made = self._made.get(name)
+        if made is None:
+            whole = self._kinds[kind](f"muster_{name}", about, [*self._who, *labels], registry=self.registry, **more)
+            bound: dict[tuple[str, ...], Any] = {}
+
+            def made(**values: str) -> Any:
+                key = tuple(values.values())
+                if key not in bound:
+                    bound[key] = whole.labels(**self._who, **values)
+                return bound[key]
+
+            self._made[name] = made
+        return made
+
+
+def mfu(step: Step, worth: Worth) -> float | None:
+    """Model FLOP/s over the device's peak, of one rank's step. None where the model's or the peak's figure is missing."""
+    flops = step.tokens * (worth.flops_per_token or 0.0) or step.samples * (worth.flops_per_sample or 0.0)
+    if not flops or not worth.peak_flops or step.seconds <= 0:
+        return None
+    return flops / step.seconds / worth.peak_flops

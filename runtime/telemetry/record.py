@@ -1,0 +1,80 @@
+"""What passes from the training thread to the receivers: events and steps, plain and bounded."""
+
+import traceback
+from dataclasses import dataclass, field
+from typing import Any
+
+LEVELS = ("debug", "info", "warning", "error")
+TEXT_LIMIT = 16_384
+"""Characters of one text; a traceback may be long, a log line must not be a file."""
+FIELDS_LIMIT = 64
+DEPTH_LIMIT = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened. `at_ns` since the epoch; `step` is the one that was under way, by its number."""
+
+    at_ns: int
+    name: str
+    level: str
+    step: int | None
+    fields: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A phase of a step, in ns since the epoch. `inside` is the index of the phase around it, -1 for the step."""
+
+    name: str
+    start_ns: int
+    end_ns: int
+    inside: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of one rank. Times in ns; `parts` are the times of the phases without those inside them."""
+
+    number: int
+    start_ns: int
+    end_ns: int
+    parts: dict[str, int]
+    spans: tuple[Span, ...] = ()
+    samples: int = 0
+    tokens: int = 0
+    loss: float | None = None
+    grad_norm: float | None = None
+    useful: bool = True
+
+    @property
+    def seconds(self) -> float:
+        """How long it took."""
+        return (self.end_ns - self.start_ns) / 1e9
+
+
+def plain(value: Any, depth: int = 0) -> Any:
+    """A value as JSON can say it, bounded. Exceptions whole, with their traceback. Never raises."""
+    try:
+        if value is None or isinstance(value, bool | int | float):
+            return value
+        if isinstance(value, str):
+            return value if len(value) <= TEXT_LIMIT else value[:TEXT_LIMIT] + "…"
+        if isinstance(value, BaseException):
+            return whole(value)
+        if depth < DEPTH_LIMIT:
+            if isinstance(value, dict):
+                return {str(key): plain(each, depth + 1) for key, each in list(value.items())[:FIELDS_LIMIT]}
+            if isinstance(value, list | tuple | set | frozenset):
+                return [plain(each, depth + 1) for each in list(value)[:FIELDS_LIMIT]]
+        return plain(str(value), depth)
+    except Exception:
+        return f"<{type(value).__name__} that cannot be said>"
+
+
+def whole(error: BaseException) -> dict[str, str]:
+    """An exception with its type, text and traceback, causes and groups included. The end is kept where it is long."""
+    lines = "".join(traceback.format_exception(error))
+    if len(lines) > TEXT_LIMIT:
+        lines = lines[:1024] + "\n…\n" + lines[-(TEXT_LIMIT - 1030) :]
+    return {"type": type(error).__qualname__, "text": plain(str(error)), "traceback": lines}

@@ -1,0 +1,165 @@
+"""The telemetry of one rank: takes what the training thread tells and gives it to the receivers, each on its own lane.
+
+Nothing here may stop or slow a step: telling is an append to a bounded queue; everything else (rendering, filtering,
+files, networks, devices) is done on the lanes' threads.
+"""
+
+import logging
+import os
+import time
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from runtime.place import Place
+from runtime.place import place as place_here
+from runtime.telemetry.config import TelemetryConfig
+from runtime.telemetry.lane import Lane, Receiver
+from runtime.telemetry.log import Bridge, LogFile, console, json_line
+from runtime.telemetry.metrics import Metrics
+from runtime.telemetry.record import FIELDS_LIMIT, LEVELS, Event, Step, plain
+from runtime.telemetry.redact import Redactor
+from runtime.telemetry.steps import Phase, Stopwatch
+
+
+class Telemetry:
+    """Is a Tell: `telemetry("checkpoint.committed", step=5, seconds=1.2)`. `level` is debug, info, warning or error;
+    where it is not given, an event whose name ends in `failed` is an error.
+
+    None of the methods raises, and none waits but `flush` and `close`. Made on the thread that trains.
+    """
+
+    def __init__(self, config: TelemetryConfig, place: Place | None = None) -> None:
+        self.config = config
+        self.place = place or place_here()
+        self._watch = Stopwatch()
+        self._step: int | None = None
+        self._open = True
+        self._redactor = Redactor(os.environ)
+        self._events: list[Lane[Event]] = []
+        self._steps: list[Lane[Step]] = []
+        self._bridge: Bridge | None = None
+        self._join()
+        os.register_at_fork(after_in_child=_silent_in_child(self))
+
+    def __call__(self, event: str, /, **fields: Any) -> None:
+        try:
+            if not self._open:
+                return
+            level = fields.pop("level", None)
+            if level not in LEVELS:
+                level = "error" if event.rpartition(".")[2] == "failed" else "info"
+            step = fields.pop("step", self._step)
+            told = {name: plain(each) for name, each in list(fields.items())[:FIELDS_LIMIT]}
+            record = Event(time.time_ns(), str(event)[:200], level, step if isinstance(step, int) else None, told)
+            for lane in self._events:
+                lane.put(record)
+        except Exception:  # noqa: S110 (a step is worth more than its telemetry)
+            pass
+
+    def phase(self, name: str) -> Phase:
+        """A context: the time spent in it is the part `name` of the step. Parts may lie in each other."""
+        return self._watch.phase(name)
+
+    def step_done(
+        self,
+        step: int,
+        samples: int = 0,
+        tokens: int = 0,
+        loss: Any = None,
+        grad_norm: Any = None,
+        useful: bool = True,
+    ) -> None:
+        """Ends a step. `samples` and `tokens` are this rank's own; `loss` and `grad_norm` numbers or tensors of one.
+
+        A tensor is read on another thread: a step does not wait for the device. `useful` is False for a step whose
+        update was skipped.
+        """
+        try:
+            if not self._open:
+                return
+            self._step = step
+            record = self._watch.done(
+                step,
+                samples=samples,
+                tokens=tokens,
+                loss=_loose(loss),
+                grad_norm=_loose(grad_norm),
+                useful=useful,
+            )
+            if record is not None:
+                for lane in self._steps:
+                    lane.put(record)
+        except Exception:  # noqa: S110
+            pass
+
+    @property
+    def dropped(self) -> dict[str, int]:
+        """How many events or steps each receiver did not get."""
+        return {lane.name: lane.dropped for lane in self._lanes}
+
+    def flush(self, limit_s: float = 5.0) -> bool:
+        """Waits until all that was told is with its receivers, at most `limit_s`. False where it is not."""
+        end = time.monotonic() + limit_s
+        return all([lane.flush(max(0.0, end - time.monotonic())) for lane in self._lanes])
+
+    def close(self, limit_s: float = 5.0) -> None:
+        """Delivers what waits and ends, within `limit_s`; what is not delivered by then is dropped."""
+        if not self._open:
+            return
+        end = time.monotonic() + limit_s
+        if self._bridge is not None:
+            logging.getLogger().removeHandler(self._bridge)
+        self._open = False
+        for lane in self._lanes:
+            lane.end()
+        for lane in self._lanes:
+            lane.join(end - time.monotonic())
+
+    @property
+    def _lanes(self) -> list[Lane[Any]]:
+        return list({id(lane): lane for lane in [*self._steps, *self._events]}.values())
+
+    def _join(self) -> None:
+        """Opens a lane for each receiver that the configuration names."""
+        config, place, run = self.config, self.place, self.config.run
+        if (lines := console(config.console, place, run, self._redactor)) is not None:
+            self._events.append(self._lane("console", lambda: lines))
+        if config.folder is not None:
+            path = config.folder / "logs" / f"rank-{place.rank:05}.jsonl"
+            self._events.append(
+                self._lane("log", lambda: LogFile(path, self._json, config.log.max_bytes, config.log.keep))
+            )
+        if config.capture_logging:
+            self._bridge = Bridge(self)
+            logging.getLogger().addHandler(self._bridge)
+
+    def _lane(self, name: str, make: Callable[[], Receiver[Any]], **more: Any) -> Lane[Any]:
+        return Lane(name, make, limit=self.config.queue, changed=self._changed, **more)
+
+    def _json(self, event: Event) -> str:
+        return json_line(event, self.place, self.config.run, self._redactor)
+
+    def _changed(self, lane: str, why: BaseException | None) -> None:
+        """A receiver failed, or works again: told to all the others."""
+        if why is None:
+            self("telemetry.restored", receiver=lane)
+        else:
+            self("telemetry.lost", level="warning", receiver=lane, reason=f"{type(why).__name__}: {why}")
+
+
+def _loose(value: Any) -> Any:
+    """A tensor without the graph behind it, so that a queue does not keep activations alive."""
+    detach = getattr(value, "detach", None)
+    return value if detach is None else detach()
+
+
+def _silent_in_child(telemetry: Telemetry) -> Callable[[], None]:
+    """A forked data-loader worker has none of the threads: there, nothing is told."""
+    known = weakref.ref(telemetry)
+
+    def silence() -> None:
+        if (found := known()) is not None:
+            found._open = False
+
+    return silence
