@@ -8,7 +8,7 @@ import itertools
 import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -18,10 +18,11 @@ from torch.utils.data import get_worker_info as worker
 
 from runtime.order import DataError, Order, Share, seed_of
 from runtime.place import Place
+from runtime.stops.signals import shield
 
 TAKEN = {"batch_size", "batch_sampler", "collate_fn", "drop_last", "generator", "in_order", "num_workers", "sampler"}
 """Options of a DataLoader that `Batches` sets by itself."""
-COPIED = ("pin_memory", "timeout", "multiprocessing_context", "prefetch_factor", "pin_memory_device")
+COPIED = ("pin_memory", "timeout", "multiprocessing_context", "prefetch_factor", "worker_init_fn")
 """Options that a DataLoader handed over keeps."""
 
 
@@ -52,13 +53,13 @@ class Batches:
         place: Place | None = None,
         workers: int = 0,
         collate: Callable[[list[Any]], Any] | None = None,
-        begin_worker: Callable[[int], None] | None = None,
         **loader: Any,
     ) -> None:
         """Args: source, a dataset with `len` and `[index]`, or a `Sequential`, which comes in its own order; batch, the
-        samples of all ranks together in one batch; workers, processes that prepare batches; begin_worker, called in
-        each; loader, further options of torch's DataLoader. What a dataset draws at random for a sample (from random,
-        numpy.random or torch) depends on seed and position alone. Raises DataError."""
+        samples of all ranks together in one batch; workers, processes that prepare batches, which do not see the
+        signals that are meant for the job; loader, further options of torch's DataLoader. What a dataset draws at
+        random for a sample (from random, numpy.random or torch) depends on seed and position alone. Raises DataError.
+        """
         if wrong := sorted(TAKEN & loader.keys()):
             raise DataError(
                 f"{', '.join(wrong)} · batches are made from source, batch, seed and workers · leave it out"
@@ -73,7 +74,7 @@ class Batches:
                     "find its place in it again · give it one of them (runtime.data.Sequential)"
                 )
             self.order = Order(len(source), seed, shuffle)
-        self._collate, self._begin_worker, self._options = collate, begin_worker, loader
+        self._collate, self._options = collate, loader
         self.consumed = 0
         """Samples of all ranks that the training has consumed since it began, over all epochs."""
         self._handed = 0
@@ -100,14 +101,18 @@ class Batches:
     def until(self, end: int | None) -> Iterator[Any]:
         """Batches from where the training is until `end` samples are handed out, or for ever."""
         self._handed = self.consumed
-        for batch in self._loader(self.consumed, end):
+        loader = self._loader(self.consumed, end)
+        with shield() if self.workers else nullcontext():
+            batches = iter(loader)
+        for batch in batches:
             self._handed += self.batch
             yield batch
 
-    def used(self) -> int:
-        """Says that the training has consumed all batches handed out. Returns their samples, over all ranks."""
-        fresh = self._handed - self.consumed
-        self.consumed = self._handed
+    def used(self, batches: int | None = None) -> int:
+        """Says that the training has consumed so many batches, or all that were handed out. Returns their samples, over
+        all ranks. A framework that takes batches ahead must say how many."""
+        fresh = self._handed - self.consumed if batches is None else batches * self.batch
+        self.consumed += fresh
         return fresh
 
     def skip(self, batches: int) -> None:
@@ -141,7 +146,6 @@ class Batches:
         options: dict[str, Any] = {
             "num_workers": self.workers,
             "collate_fn": self._collate,
-            "worker_init_fn": self._begin_worker,
             "generator": generator,
             **self._options,
         }
@@ -185,7 +189,6 @@ def adopt(loader: Any, *, seed: int = 0, place: Place | None = None, **options: 
         place=place,
         workers=loader.num_workers,
         collate=loader.collate_fn,
-        begin_worker=options.pop("begin_worker", loader.worker_init_fn),
         **kept,
         **options,
     )

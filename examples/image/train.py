@@ -1,0 +1,42 @@
+"""The whole loop in one object: python examples/image/train.py [CONFIG] [--set NAME=VALUE …]"""
+
+import sys
+from pathlib import Path
+
+from runtime.stops.signals import watch
+
+watch()
+
+import torch  # noqa: E402
+from model import Digits, Reader  # noqa: E402
+from torch.utils.data import DataLoader  # noqa: E402
+
+from runtime.config import told  # noqa: E402
+from runtime.trainer import ResilientTrainer  # noqa: E402
+
+
+def loss_of(model: torch.nn.Module, batch: list[torch.Tensor]) -> torch.Tensor:
+    """Mean cross-entropy of a batch of pictures and digits."""
+    pictures, digits = batch
+    return torch.nn.functional.cross_entropy(model(pictures), digits)
+
+
+def main() -> None:
+    """Trains, then reads pictures that it has not seen."""
+    config = told(sys.argv[1:], default=Path(__file__).with_name("run.yaml"))
+    loader = DataLoader(Digits(), batch_size=64, shuffle=True, num_workers=1)
+    trainer = ResilientTrainer(config, Reader(), loss_of, loader)
+    trainer.fit()
+
+    model = trainer.model.eval()
+    torch.manual_seed(1)
+    pictures, digits = zip(*(Digits(500)[index] for index in range(500)), strict=True)
+    with torch.no_grad():
+        read = model(torch.stack(pictures).to(trainer.device)).argmax(1).cpu()
+    right = (read == torch.tensor(digits)).float().mean().item()
+    if trainer.run.place.leads:
+        sys.stdout.write(f"done after {trainer.run.number} steps, {right:.0%} of new digits read right\n")
+
+
+if __name__ == "__main__":
+    main()

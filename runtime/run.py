@@ -1,0 +1,236 @@
+"""One training run, from resuming to its exit code: joins data, checkpoints, stops, failures and telemetry.
+
+    run = Run("run.yaml", model=model, optimizer=optimizer, data=loader)
+    with run:
+        for batch in run.batches():
+            loss = ...; loss.backward(); optimizer.step()
+            run.step(loss=loss)
+
+Entering resumes from the newest checkpoint that verifies on every rank. Leaving saves, agrees with the other ranks, and
+ends the process with the code that says what happened (runtime.exits), unless the run is done: then the code after it
+goes on, without a process group.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from runtime.checkpoint.checkpointer import Checkpointer
+from runtime.checkpoint.state import Stateful, Training
+from runtime.config import RunConfig, Told, load
+from runtime.control import Control
+from runtime.data import Batches, adopt
+from runtime.events import Tell
+from runtime.exits import Exit
+from runtime.failures.emergency import after
+from runtime.failures.watchdog import Watchdog
+from runtime.place import Place, place
+from runtime.stops.leave import leave
+from runtime.stops.signals import watch
+from runtime.stops.stop import Stop, Stopper
+from runtime.telemetry import Telemetry
+
+if TYPE_CHECKING:
+    from torch.nn import Module
+    from torch.optim import Optimizer
+
+
+class Run:
+    """A run on this rank. All ranks make it with the same configuration and call the same methods in the same order.
+
+    Args: config, made or as a mapping or the path of a YAML file (`runtime.config`); data, a DataLoader or
+    `runtime.data.Batches`, or nothing for a run that makes its own (as in reinforcement learning); scheduler and
+    scaler, as torch has them; extra, by name, what else changes and has state_dict() and load_state_dict().
+    Raises ConfigError, DataError.
+    """
+
+    def __init__(
+        self,
+        config: Told,
+        *,
+        model: "Module",
+        optimizer: "Optimizer | Sequence[Optimizer] | None" = None,
+        scheduler: Stateful | None = None,
+        scaler: Stateful | None = None,
+        data: Any = None,
+        extra: Mapping[str, Stateful] | None = None,
+        here: Place | None = None,
+    ) -> None:
+        watch()
+        self.config: RunConfig = load(config)
+        self.place = here or place()
+        self.data: Batches | None = None
+        if data is not None:
+            self.data = adopt(data, seed=self.config.seed, place=self.place)
+        self.training = Training(model, optimizer, scheduler, scaler, self.data, dict(extra or {}))
+        self.number = 0
+        """Steps that are done, over all starts of the run."""
+        self.resumed = False
+        self.stop: Stop | None = None
+        self._saved: int | None = None
+        self._stream: Iterator[Any] | None = None
+        self._intact = _Intact(self.training.optimizers)
+
+    def __enter__(self) -> "Run":
+        self.begin()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, SystemExit | GeneratorExit):
+            self._close()  # the program's own way out
+            return
+        exit = self.end(error)
+        if exit is not Exit.DONE:
+            leave(exit)
+
+    def begin(self) -> None:
+        """Joins everything and resumes: `with run` does it. Leaves with the code of the failure where that fails."""
+        self.telemetry = Telemetry(self.config.telemetry, self.place)
+        self.tell: Tell = self.telemetry
+        try:
+            self.control = Control(self.place, self.config.control_s)
+            self.stopper = Stopper(self.config.stops, self.place, self.control, self.tell)
+            self.checkpointer = Checkpointer(self.config.checkpoints, self.place, self.control, self.tell)
+            resumed = self.checkpointer.restore(self.training)
+        except Exception as error:
+            exit = after(error, tell=self.tell)
+            self.telemetry.close()
+            leave(exit)
+        if resumed is not None:
+            self.number, self._saved, self.resumed = resumed.step, resumed.step, True
+        self.watchdog = Watchdog(
+            self.config.watchdog,
+            self.place,
+            self.config.checkpoints.folder / "stacks",
+            self.tell,
+            self.stopper.killed,
+        ).start()
+        self.tell("run.began", step=self.number, world=self.place.world, resumed=self.resumed)
+
+    @property
+    def over(self) -> bool:
+        """Whether the loop should end here: the work is done, or all ranks agreed to stop."""
+        return self.stop is not None or self.done
+
+    @property
+    def done(self) -> bool:
+        """Whether all steps or epochs asked for are done."""
+        return (self.config.steps is not None and self.number >= self.config.steps) or (
+            self.config.epochs is not None and self.data is not None and self.data.epoch >= self.config.epochs
+        )
+
+    def phase(self, name: str) -> AbstractContextManager[None]:
+        """A part of the step, for telemetry: `with run.phase("forward"):`."""
+        return self.telemetry.phase(name)
+
+    def batches(self) -> Iterator[Any]:
+        """This rank's batches, over all epochs, until the run is over or its data ends."""
+        if self.data is None:
+            raise RuntimeError("the run has no data · give data= to Run, or use run.steps()")
+        while not self.over:
+            with self.phase("data"):
+                batch = next(self._batches(self.data), _END)
+            if batch is _END:
+                return
+            yield batch
+
+    def steps(self) -> Iterator[int]:
+        """The numbers of the steps to do, from 0, until the run is over: for loops that make their own data."""
+        while not self.over:
+            yield self.number
+
+    def step(
+        self,
+        loss: Any = None,
+        *,
+        grad_norm: Any = None,
+        samples: int | None = None,
+        tokens: int = 0,
+        metric: float | None = None,
+        batches: int | None = None,
+    ) -> None:
+        """The boundary of a step: what was done until here counts, and here the run may save or stop.
+
+        Args: loss and grad_norm, numbers or tensors of one; samples and tokens, this rank's own, for rates; metric, by
+        which the best checkpoints are kept; batches, how many this step took where a framework takes them ahead.
+        Raises PeerLostError, DesyncError, LossError, and what a save fails with where the policy is to stop.
+        """
+        self.number += 1
+        used = self.data.used(batches) if self.data is not None else 0
+        self._intact.boundary()
+        self.stop = self.stopper.at_boundary(self.number)
+        if self.stop is None:
+            with self.phase("checkpoint"):
+                if self.checkpointer.due(self.number):
+                    self._save(metric=metric)
+        rate = used // self.place.world if samples is None else samples
+        self.telemetry.step_done(self.number, samples=rate, tokens=tokens, loss=loss, grad_norm=grad_norm)
+        self.watchdog.beat(self.number)
+
+    def end(self, error: BaseException | None = None) -> Exit:
+        """Saves what is to be saved, meets the other ranks, and gives everything up: `with run` does it on leaving.
+
+        Returns the code to leave with. Never raises.
+        """
+        self._stream = None
+        exit = self._failed(error) if error is not None else self._ended()
+        exit = self.stopper.finish(exit)
+        self._close()
+        return exit
+
+    def _batches(self, data: Batches) -> Iterator[Any]:
+        if self._stream is None:
+            epochs, order = self.config.epochs, data.order
+            self._stream = data.until(epochs * order.length if epochs is not None and order is not None else None)
+        return self._stream
+
+    def _save(self, metric: float | None = None, wait: bool = False) -> None:
+        self.checkpointer.save(self.training, self.number, metric=metric, wait=wait)
+        self._saved = self.number
+
+    def _ended(self) -> Exit:
+        """The loop came to its end, or was stopped."""
+        try:
+            if self._saved != self.number and (self.stop is None or self.stop.save):
+                self._save(wait=True)
+            self.checkpointer.finish(self.config.stops.meeting_s)
+        except Exception as error:
+            return after(error, tell=self.tell)
+        return Exit.DONE if self.stop is None or self.done else Exit.RESUMABLE_STOP
+
+    def _failed(self, error: BaseException) -> Exit:
+        save = None if self._saved == self.number else self._emergency
+        return after(error, save, self.config.checkpoints.emergency_limit_s, self._intact.now, self.tell)
+
+    def _emergency(self) -> None:
+        self.checkpointer.emergency(self.training, self.number)
+
+    def _close(self) -> None:
+        self._intact.close()
+        self.watchdog.close()
+        self.control.close()
+        self.telemetry.close()
+
+
+_END = object()
+
+
+class _Intact:
+    """Whether the state is that of the last boundary: from an optimizer's first update on it is between two steps."""
+
+    def __init__(self, optimizers: "Sequence[Optimizer]") -> None:
+        self.now = True
+        self._hooks = [each.register_step_pre_hook(self._begins) for each in optimizers]
+
+    def boundary(self) -> None:
+        self.now = True
+
+    def close(self) -> None:
+        for hook in self._hooks:
+            hook.remove()
+
+    def _begins(self, *_: Any) -> None:
+        self.now = False
