@@ -1,5 +1,6 @@
 """Whether the job should stop, agreed over all ranks at the boundary between two steps."""
 
+import os
 import signal
 import time
 from collections.abc import Callable, Iterable
@@ -33,17 +34,17 @@ NEVER_MS = 1 << 50
 class StopConfig(BaseModel):
     """How the job stops. All times in seconds.
 
-    `grace_s`: from SIGTERM or SIGINT until whoever sent it kills: 30 is the default of torchrun
-    (--shutdown-timeout), Kubernetes (terminationGracePeriodSeconds) and Slurm (KillWait). SIGUSR1 and SIGUSR2 come
-    ahead of a deadline and set none. `save_s`: a save's time before one was measured. `meeting_s`: how long a rank
-    waits for the others at the end, whose last save may still be under way; less where the grace leaves less.
-    `teardown_s`: what the end of the process groups may take. `margin_s`: how much earlier than necessary a deadline
-    stops. `limit_s`: the job's own limit, from the Stopper's start.
+    `grace_s`: from SIGTERM or SIGINT until whoever sent it kills. By default torchrun's where the environment tells
+    it, else the 30 that torchrun, Kubernetes (terminationGracePeriodSeconds) and Slurm (KillWait) start from. SIGUSR1
+    and SIGUSR2 come ahead of a deadline and set none. `save_s`: a save's time before one was measured. `meeting_s`:
+    how long a rank waits for the others at the end, whose last save may still be under way; less where the grace
+    leaves less. `teardown_s`: what the end of the process groups may take. `margin_s`: how much earlier than necessary
+    a deadline stops. `limit_s`: the job's own limit, from the Stopper's start.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    grace_s: float = Field(gt=0, default=30.0)
+    grace_s: float | None = Field(gt=0, default=None)
     save_s: float = Field(ge=0, default=0.0)
     meeting_s: float = Field(gt=0, default=60.0)
     teardown_s: float = Field(gt=0, default=5.0)
@@ -96,6 +97,7 @@ class Stopper:
         self.signals = watch() if signals is None else signals
         self.until = deadline(config.limit_s) if until is None else until
         self._clock = clock
+        self._grace_s = config.grace_s or float(os.environ.get("TORCH_ELASTIC_SHUTDOWN_TIMEOUT") or 30)
         # Unix time and the monotonic clock drift apart where an administrator sets the time: compared once.
         self._until = None if self.until is None else self.until.at - time.time() + clock()
         self._asked = False
@@ -116,7 +118,7 @@ class Stopper:
     def killed(self) -> float | None:
         """When this rank will be killed, on its clock, as far as it knows: a grace's end or the deadline."""
         came = [self.signals.came(number) for number in KILLING]
-        ends = [at + self.config.grace_s for at in came if at is not None]
+        ends = [at + self._grace_s for at in came if at is not None]
         return min(ends if self._until is None else [*ends, self._until], default=None)
 
     def at_boundary(self, step: int, wait: bool = False) -> Stop | None:

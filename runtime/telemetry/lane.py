@@ -33,7 +33,7 @@ class Lane(Generic[T]):
     """Carries items to the receiver that `make` opens, on a thread of its own.
 
     `beat`: the receiver is called each period, also with an empty batch. A receiver that cannot be opened is tried
-    again later. After a failure the lane pauses, longer each time.
+    again later. After a failure the lane pauses, longer each time; `tries` is how often a batch is offered.
     """
 
     def __init__(
@@ -44,17 +44,20 @@ class Lane(Generic[T]):
         limit: int = 8192,
         period_s: float = 0.25,
         beat: bool = False,
+        tries: int = 1,
         changed: Changed = lambda _name, _why: None,
     ) -> None:
         self.name = name
         self._make, self._limit, self._period_s, self._beat, self._changed = make, limit, period_s, beat, changed
+        self._tries = tries
         self._waiting: deque[T] = deque()
+        self._held: list[T] = []
+        self._offered = 0
         self._dropped = 0
         self._counting = threading.RLock()  # a signal's handler may interrupt the thread that holds it
         self._nudge = threading.Event()
         self._ending = False
-        self._idle = threading.Event()
-        self._idle.set()
+        self._busy = False
         self._receiver: Receiver[T] | None = None
         self._failures = 0
         self._thread = threading.Thread(target=self._run, name=f"telemetry-{name}", daemon=True)
@@ -75,10 +78,10 @@ class Lane(Generic[T]):
     def flush(self, limit_s: float) -> bool:
         """Waits until what was put is delivered or dropped, at most `limit_s`. False where it was not."""
         end = time.monotonic() + limit_s
-        while self._waiting or not self._idle.is_set():
-            self._nudge.set()
+        while self._waiting or self._busy:  # in this order: what is taken out is busy before it is
             if not self._thread.is_alive() or time.monotonic() >= end:
-                return not self._waiting
+                return False
+            self._nudge.set()
             time.sleep(0.002)
         return True
 
@@ -90,11 +93,11 @@ class Lane(Generic[T]):
     def join(self, limit_s: float) -> bool:
         """Waits for the thread at most `limit_s`; then what waits counts as dropped. False where it still hangs."""
         self._thread.join(max(0.0, limit_s))
-        left = len(self._waiting)
-        if left:
-            self._waiting.clear()
-            self._drop(left)
-        return not self._thread.is_alive()
+        hangs = self._thread.is_alive()
+        left = len(self._waiting) + (len(self._held) if hangs else 0)
+        self._waiting.clear()
+        self._drop(left)
+        return not hangs
 
     def _drop(self, count: int) -> None:
         with self._counting:
@@ -103,44 +106,40 @@ class Lane(Generic[T]):
     def _run(self) -> None:
         while True:
             ending = self._ending
-            pause = min(LONGEST_PAUSE_S, 0.5 * 2**self._failures) if self._failures else self._period_s
             if not ending and (self._failures or not self._waiting):
+                pause = min(LONGEST_PAUSE_S, 0.25 * 2**self._failures) if self._failures else self._period_s
                 self._nudge.wait(pause)
                 self._nudge.clear()
                 ending = self._ending
-            batch = self._batch()
-            if batch or (self._beat and not self._failures) or self._failures or ending:
-                self._deliver(batch, ending)
-            self._idle.set()
+            self._busy = True
+            if not self._held:
+                self._held = [self._waiting.popleft() for _ in range(min(BATCH, len(self._waiting)))]
+            if self._held or self._beat:
+                self._deliver(last=ending)
+            self._busy = bool(self._held)
             if ending and (self._failures or not self._waiting):
                 break
         if self._receiver is not None:
             try:
                 self._receiver.close()
-            except Exception as why:
+            except Exception as why:  # whatever a receiver does is its lane's affair alone
                 self._tell(why)
 
-    def _batch(self) -> list[T]:
-        self._idle.clear()
-        batch: list[T] = []
-        while self._waiting and len(batch) < BATCH:
-            batch.append(self._waiting.popleft())
-        return batch
-
-    def _deliver(self, batch: list[T], ending: bool) -> None:
+    def _deliver(self, last: bool) -> None:
         try:
             if self._receiver is None:
-                if ending and not batch:
-                    return
                 self._receiver = self._make()
-            if batch or self._beat:
-                self._receiver.take(batch)
-        except Exception as why:  # whatever a receiver does is its lane's affair alone
-            self._drop(len(batch))
-            self._failures += 1
+            self._receiver.take(self._held)
+        except Exception as why:
+            self._failures = min(self._failures + 1, 16)
+            self._offered += 1
+            if self._offered >= self._tries or last:
+                self._drop(len(self._held))
+                self._held, self._offered = [], 0
             if self._failures == 1:
                 self._tell(why)
         else:
+            self._held, self._offered = [], 0
             if self._failures:
                 self._failures = 0
                 self._tell(None)

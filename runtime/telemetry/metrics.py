@@ -1,10 +1,16 @@
 """A rank's metrics, for Prometheus. The values of every label come from a bounded set."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import CounterMetricFamily
+
 from runtime.place import Place
+from runtime.telemetry.alarms import Alarm
 from runtime.telemetry.config import Worth
+from runtime.telemetry.goodput import Goodput
+from runtime.telemetry.hardware import Reading
 from runtime.telemetry.record import Event, Step
 from runtime.telemetry.steps import PHASES
 
@@ -33,13 +39,12 @@ class Metrics:
     """All metrics of one rank, in a registry of their own, labelled with run, rank and node."""
 
     def __init__(self, place: Place, run: str, worth: Worth) -> None:
-        from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-
         self.registry = CollectorRegistry()
         self._place, self._worth = place, worth
         self._who = {"run": run, "rank": str(place.rank), "node": place.node}
         self._phases, self._events = Bounded(len(PHASES) + 16, PHASES), Bounded(128)
         self._made: dict[str, Any] = {}
+        self._before: dict[tuple[str, ...], float] = {}
         self._kinds = {"gauge": Gauge, "counter": Counter, "histogram": Histogram}
 
         self._info = self._metric("gauge", "run_info", "1, with what differs between attempts", "attempt", "world")
@@ -53,7 +58,7 @@ class Metrics:
         self._one("gauge", "step", "Number of the latest step").set(step.number)
         parts = self._metric("counter", "step_part_seconds", "Time of all steps by part", "part")
         latest = self._metric("gauge", "step_part_last_seconds", "Time of the latest step by part", "part")
-        told = {part: 0.0 for part in (*PHASES, "rest")}
+        told = dict.fromkeys((*PHASES, "rest"), 0.0)
         for part, spent in step.parts.items():
             label = self._phases(part)
             told[label] = told.get(label, 0.0) + spent / 1e9
@@ -77,21 +82,53 @@ class Metrics:
         if event.name.startswith("checkpoint."):
             kind = self._events(event.name).removeprefix("checkpoint.")
             self._number(event, "bytes", "gauge", "checkpoint_bytes", "Size of the latest checkpoint", kind)
-            for name in ("seconds", "stall_s"):
-                what = (
-                    "Time that checkpoints took" if name == "seconds" else "Time that training stood for a checkpoint"
-                )
-                metric = "checkpoint_seconds" if name == "seconds" else "checkpoint_stall_seconds"
-                self._number(event, name, "histogram", metric, what, kind)
+            self._number(event, "seconds", "histogram", "checkpoint_seconds", "Time that checkpoints took", kind)
+            about = "Time that training stood still for checkpoints"
+            self._number(event, "stall_s", "histogram", "checkpoint_stall_seconds", about, kind)
 
-    def gauge(self, name: str, about: str, value: float, **labels: str) -> None:
-        """Sets a gauge. The caller sees to it that labels are bounded."""
-        self._metric("gauge", name, about, *labels)(**labels).set(value)
+    def reading(self, reading: Reading) -> None:
+        """Takes a figure of the hardware in."""
+        if reading.total:
+            bound = self._metric("counter", reading.name, reading.about, *reading.labels)(**reading.labels)
+            before = self._before.get((reading.name, *reading.labels.values()), 0.0)
+            # A counter that fell was reset with its driver: it counts on from zero.
+            bound.inc(reading.value - before if reading.value >= before else reading.value)
+            self._before[(reading.name, *reading.labels.values())] = reading.value
+        else:
+            self._metric("gauge", reading.name, reading.about, *reading.labels)(**reading.labels).set(reading.value)
 
-    def total(self, name: str, about: str, value: float, **labels: str) -> None:
-        """Tells how far a counter, kept by someone else (the kernel, a lane), has come."""
-        bound = self._metric("counter", name, about, *labels)(**labels)
-        bound.inc(max(0.0, value - bound._value.get()))
+    def goodput(self, sum_: Goodput) -> None:
+        """Says what the run was worth so far."""
+        for name, about, value in (
+            ("goodput_ratio", "Useful time over all time since the run's first start", sum_.ratio),
+            ("goodput_useful_steps", "Steps in the run's history", sum_.useful_steps),
+            ("goodput_lost_steps", "Steps that were done and undone", sum_.lost_steps),
+            ("goodput_useful_seconds", "Time of the steps in the run's history", sum_.useful_s),
+            ("goodput_all_seconds", "Time since the run's first start", sum_.all_s),
+            ("goodput_paused_seconds", "Time between attempts", sum_.paused_s),
+            ("goodput_starts", "Attempts", sum_.starts),
+            ("goodput_cost", "What the run cost so far", sum_.cost),
+            ("goodput_cost_per_useful_step", "Cost of one useful step", sum_.cost_per_useful_step),
+        ):
+            self._one("gauge", name, about).set(value)
+
+    def alarm(self, alarm: Alarm) -> None:
+        """Says whether a signal is out of its history."""
+        about = "1 while a signal is out of its own history"
+        self._metric("gauge", "alarm", about, "signal")(signal=alarm.signal).set(int(alarm.rings))
+
+    def count_dropped(self, dropped: Callable[[], Mapping[str, int]]) -> None:
+        """What receivers did not get, asked for at each scrape."""
+
+        class Dropped:
+            def collect(_) -> Iterator[Any]:  # noqa: N805
+                about = "Events and steps that a receiver did not get"
+                family = CounterMetricFamily("muster_telemetry_dropped", about, labels=[*self._who, "receiver"])
+                for receiver, count in dropped().items():
+                    family.add_metric([*self._who.values(), receiver], count)
+                yield family
+
+        self.registry.register(Dropped())
 
     def _number(self, event: Event, field: str, kind: str, metric: str, about: str, label: str) -> None:
         value = event.fields.get(field)
@@ -130,7 +167,7 @@ class Metrics:
 
 
 def mfu(step: Step, worth: Worth) -> float | None:
-    """Model FLOP/s over the device's peak, of one rank's step. None where the model's or the peak's figure is missing."""
+    """Model FLOP/s over the device's peak, of one rank's step. None where a figure for that is missing."""
     flops = step.tokens * (worth.flops_per_token or 0.0) or step.samples * (worth.flops_per_sample or 0.0)
     if not flops or not worth.peak_flops or step.seconds <= 0:
         return None

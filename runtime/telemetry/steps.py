@@ -1,4 +1,4 @@
-"""Where the time of a step goes. On the training thread: a few clock readings a phase, no lock, no system call that waits."""
+"""Where the time of a step goes. On the training thread: a few clock readings a phase, and no lock."""
 
 import threading
 import time

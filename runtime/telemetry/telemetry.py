@@ -13,12 +13,17 @@ from typing import Any
 
 from runtime.place import Place
 from runtime.place import place as place_here
-from runtime.telemetry.config import TelemetryConfig
+from runtime.telemetry.config import TelemetryConfig, Traces
+from runtime.telemetry.digest import Digest, Measuring
+from runtime.telemetry.goodput import Ledger
+from runtime.telemetry.journal import Journal
 from runtime.telemetry.lane import Lane, Receiver
 from runtime.telemetry.log import Bridge, LogFile, console, json_line
+from runtime.telemetry.loki import LokiPush
 from runtime.telemetry.metrics import Metrics
 from runtime.telemetry.record import FIELDS_LIMIT, LEVELS, Event, Step, plain
 from runtime.telemetry.redact import Redactor
+from runtime.telemetry.scrape import Answers, Pushes
 from runtime.telemetry.steps import Phase, Stopwatch
 
 
@@ -36,8 +41,10 @@ class Telemetry:
         self._step: int | None = None
         self._open = True
         self._redactor = Redactor(os.environ)
-        self._events: list[Lane[Event]] = []
-        self._steps: list[Lane[Step]] = []
+        self._events: list[Lane[Any]] = []
+        self._steps: list[Lane[Any]] = []
+        self._first: list[Lane[Any]] = []
+        self._then: list[Lane[Any]] = []  # fed by the digest, which is among the first
         self._bridge: Bridge | None = None
         self._join()
         os.register_at_fork(after_in_child=_silent_in_child(self))
@@ -101,7 +108,8 @@ class Telemetry:
     def flush(self, limit_s: float = 5.0) -> bool:
         """Waits until all that was told is with its receivers, at most `limit_s`. False where it is not."""
         end = time.monotonic() + limit_s
-        return all([lane.flush(max(0.0, end - time.monotonic())) for lane in self._lanes])
+        delivered = [lane.flush(max(0.0, end - time.monotonic())) for lane in self._lanes]
+        return all(delivered)
 
     def close(self, limit_s: float = 5.0) -> None:
         """Delivers what waits and ends, within `limit_s`; what is not delivered by then is dropped."""
@@ -111,31 +119,99 @@ class Telemetry:
         if self._bridge is not None:
             logging.getLogger().removeHandler(self._bridge)
         self._open = False
-        for lane in self._lanes:
-            lane.end()
-        for lane in self._lanes:
-            lane.join(end - time.monotonic())
+        for lanes in (self._first, self._then):
+            for lane in lanes:
+                lane.end()
+            for lane in lanes:
+                lane.join(end - time.monotonic())
 
     @property
     def _lanes(self) -> list[Lane[Any]]:
-        return list({id(lane): lane for lane in [*self._steps, *self._events]}.values())
+        return [*self._first, *self._then]
 
     def _join(self) -> None:
         """Opens a lane for each receiver that the configuration names."""
         config, place, run = self.config, self.place, self.config.run
+        metrics = Metrics(place, run, config.worth)
+        metrics.count_dropped(lambda: self.dropped)
+        onward: list[Callable[[Step, bool], None]] = []
+        if config.traces is not None:
+            self._trace(config.traces, onward)
+        if place.leads:
+            self._draw(onward)
+        self._hear(self._lane("digest", lambda: Digest(metrics, config.alarms, onward, self)), steps=True)
+        if place.leads and config.folder is not None:
+            path = config.folder / "goodput.jsonl"
+
+            def worth(ledger: Ledger) -> None:
+                cost = config.worth.cost_per_rank_hour
+                metrics.goodput(ledger.goodput(time.time(), cost, config.worth.pause_costs))
+
+            journal = self._lane("goodput", lambda: Journal(path, place, worth), beat=True, period_s=1.0)
+            self._hear(journal, steps=True)
         if (lines := console(config.console, place, run, self._redactor)) is not None:
-            self._events.append(self._lane("console", lambda: lines))
+            self._hear(self._lane("console", lambda: lines))
         if config.folder is not None:
-            path = config.folder / "logs" / f"rank-{place.rank:05}.jsonl"
-            self._events.append(
-                self._lane("log", lambda: LogFile(path, self._json, config.log.max_bytes, config.log.keep))
-            )
+            file, log = config.folder / "logs" / f"rank-{place.rank:05}.jsonl", config.log
+            self._hear(self._lane("log", lambda: LogFile(file, self._json, log.max_bytes, log.keep), tries=5))
+        if (loki := config.loki) is not None:
+            self._hear(self._lane("loki", lambda: LokiPush(loki, place, run, self._json), tries=5))
+        if config.hardware_every_s:
+            self._serve("hardware", lambda: Measuring(place.leads_node, metrics), config.hardware_every_s)
+        if (scrape := config.scrape) is not None:
+            targets = config.folder / "targets" if config.folder is not None else None
+            self._serve("scrape", lambda: Answers(scrape, place, run, metrics, targets), 1.0)
+        if (push := config.push) is not None:
+            self._serve("push", lambda: Pushes(push, place, run, metrics), push.every_s)
         if config.capture_logging:
             self._bridge = Bridge(self)
             logging.getLogger().addHandler(self._bridge)
 
+    def _trace(self, config: Traces, onward: list[Callable[[Step, bool], None]]) -> None:
+        # Imported here and not on the lane: a child forked in the middle of an import would wait for it for ever.
+        from runtime.telemetry.traces import Exporter, chosen
+
+        place, run = self.place, self.config.run
+        lane = self._lane("traces", lambda: Exporter(config, place, run, self._redactor), tries=3)
+        self._then.append(lane)
+
+        def choose(step: Step, strange: bool) -> None:
+            if strange or chosen(run, place.attempt, step.number, config.share):
+                lane.put(step)
+
+        onward.append(choose)
+
+    def _draw(self, onward: list[Callable[[Step, bool], None]]) -> None:
+        from runtime.telemetry import sinks
+
+        config, run, worth = self.config, self.config.run, self.config.worth
+
+        def draw(name: str, make: Callable[[], sinks.Board]) -> None:
+            lane = self._lane(name, lambda: sinks.ToBoard(make(), worth))
+            self._then.append(lane)
+            onward.append(lambda step, _: lane.put(step))
+
+        if (folder := config.tensorboard) is not None:
+            from tensorboard.summary import Writer  # type: ignore[import-untyped]
+
+            draw("tensorboard", lambda: sinks.TensorBoard(folder, Writer))
+        if (chart := config.wandb) is not None:
+            import wandb
+
+            draw("wandb", lambda: sinks.WeightsAndBiases(chart, run, config.folder, wandb))
+
     def _lane(self, name: str, make: Callable[[], Receiver[Any]], **more: Any) -> Lane[Any]:
         return Lane(name, make, limit=self.config.queue, changed=self._changed, **more)
+
+    def _hear(self, lane: Lane[Any], steps: bool = False) -> None:
+        self._first.append(lane)
+        self._events.append(lane)
+        if steps:
+            self._steps.append(lane)
+
+    def _serve(self, name: str, make: Callable[[], Receiver[Any]], period_s: float) -> None:
+        """A lane on which nothing is put: its receiver works by itself, every period."""
+        self._then.append(self._lane(name, make, beat=True, period_s=period_s))
 
     def _json(self, event: Event) -> str:
         return json_line(event, self.place, self.config.run, self._redactor)

@@ -1,7 +1,7 @@
 """Steps as OpenTelemetry traces: one trace a step, over all ranks.
 
-No rank tells another anything: trace and span ids are hashes of run, attempt, step and rank, and so is the choice of the
-steps that are exported. Rank 0 sends the root; every rank sends its own span under it, and its phases under that.
+No rank tells another anything: trace and span ids are hashes of run, attempt, step and rank, and so is the choice of
+the steps that are exported. Rank 0 sends the root; every rank sends its own span under it, and its phases under that.
 """
 
 import hashlib
@@ -9,6 +9,12 @@ import logging
 import struct
 from collections.abc import Iterable
 from typing import Any
+
+from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import SpanExportResult
+from opentelemetry.trace import SpanContext, TraceFlags
 
 from runtime.place import Place
 from runtime.telemetry.config import Traces
@@ -58,9 +64,6 @@ class Exporter:
     """Sends steps to an OTLP receiver over gRPC. Raises ConnectionError where it did not take them in time."""
 
     def __init__(self, config: Traces, place: Place, run: str, redactor: Redactor) -> None:
-        from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
-        from opentelemetry.sdk.resources import Resource
-
         # The lane tells once when the receiver is lost; the exporter would tell it each time.
         logging.getLogger("opentelemetry.exporter.otlp.proto.grpc.exporter").setLevel(logging.CRITICAL)
         self._place, self._run, self._redactor, self._endpoint = place, run, redactor, config.endpoint
@@ -80,8 +83,6 @@ class Exporter:
 
     def take(self, batch: list[Step]) -> None:
         """Sends the steps."""
-        from opentelemetry.sdk.trace.export import SpanExportResult
-
         ready = [each for step in batch for each in self._readable(step)]
         if ready and self._exporter.export(ready) is not SpanExportResult.SUCCESS:
             raise ConnectionError(f"{self._endpoint} took no spans")
@@ -90,10 +91,7 @@ class Exporter:
         """Ends the connection."""
         self._exporter.shutdown()
 
-    def _readable(self, step: Step) -> Iterable[Any]:
-        from opentelemetry.sdk.trace import ReadableSpan
-        from opentelemetry.trace import SpanContext, TraceFlags
-
+    def _readable(self, step: Step) -> Iterable[ReadableSpan]:
         trace = trace_id(self._run, self._place.attempt, step.number)
         for name, own, around, start, end, attributes in spans(step, self._place, self._run):
             yield ReadableSpan(

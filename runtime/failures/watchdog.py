@@ -1,0 +1,164 @@
+"""A step that does not end: the stacks of every thread are written, then the process ends with a code that says so.
+
+Each rank watches itself: of a job that is stuck, every rank is, and each writes its own stacks. A thread does the
+watching; a collective and a system call leave the interpreter to it. Native code that does not is met by faulthandler's
+timer, which needs no interpreter, but ends the process with 1.
+"""
+
+import contextlib
+import faulthandler
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from runtime.events import Tell, silence
+from runtime.exits import Exit
+from runtime.place import Place
+from runtime.stops.leave import end
+
+LOOK_S = 1.0
+"""How often the thread looks."""
+
+PY_SPY_S = 10.0
+"""What py-spy may take: it stops the process for milliseconds, unless symbols are to be read from slow storage."""
+
+
+class WatchdogConfig(BaseModel):
+    """`limit_s`: for a step, 600 as torch's own for a collective; `first_s`: for the first, which compiles and caches.
+
+    `settle_s`: between the stacks and the end, for the other ranks to write theirs before a launcher kills them.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    limit_s: float = Field(gt=0, default=600.0)
+    first_s: float = Field(gt=0, default=1800.0)
+    settle_s: float = Field(ge=0, default=3.0)
+
+
+class Watchdog:
+    """Watches from `start` to `close`. The training loop calls `beat` at each step's boundary.
+
+    `killed` says when the process will be killed, on time.monotonic() (Stopper.killed): a step that is still under way
+    two seconds before is ended too, so that communicators do not end with SIGKILL. `end` ends the process.
+    """
+
+    def __init__(
+        self,
+        config: WatchdogConfig,
+        place: Place,
+        folder: Path,
+        tell: Tell = silence,
+        killed: Callable[[], float | None] = lambda: None,
+        end: Callable[[Exit], object] = end,
+    ) -> None:
+        self.config, self.place, self.folder, self.tell = config, place, folder, tell
+        self._killed, self._end = killed, end
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
+        self._step, self._at, self._limit_s = -1, 0.0, config.first_s
+        self._timer: IO[str] | None = None
+
+    @property
+    def stacks(self) -> Path:
+        """The file that this rank's stacks go to."""
+        return self.folder / f"{self.place.attempt}-rank-{self.place.rank}.stacks.txt"
+
+    def start(self) -> "Watchdog":
+        """Starts the thread. Raises OSError where the folder cannot be made or written."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._timer = self.stacks.with_suffix(".held.txt").open("w", encoding="utf-8")
+        self._at = time.monotonic()
+        self._thread.start()
+        return self
+
+    def beat(self, step: int) -> None:
+        """At the boundary after `step`. Costs less than a microsecond."""
+        self._step, self._limit_s, self._at = step, self.config.limit_s, time.monotonic()
+
+    @contextlib.contextmanager
+    def patient(self, limit_s: float) -> Iterator[None]:
+        """For work between steps that takes longer than one, as an evaluation: another limit while inside."""
+        before, self._limit_s, self._at = self._limit_s, limit_s, time.monotonic()
+        try:
+            yield
+        finally:
+            self._limit_s, self._at = before, time.monotonic()
+
+    def close(self) -> None:
+        """Stops watching. A file that was only prepared goes."""
+        self._closed.set()
+        faulthandler.cancel_dump_traceback_later()
+        if self._thread.is_alive() and threading.current_thread() is not self._thread:
+            self._thread.join(2 * LOOK_S)
+        if self._timer is not None:
+            self._timer.close()
+            self._timer = None
+            with contextlib.suppress(OSError):
+                self.stacks.with_suffix(".held.txt").unlink()
+
+    def _watch(self) -> None:
+        while not self._closed.wait(min(LOOK_S, self._limit_s / 4)):
+            now, killed = time.monotonic(), self._killed()
+            if now - self._at > self._limit_s:
+                self._stuck(f"no step ended for {now - self._at:.0f} s")
+                return
+            if killed is not None and now > killed - 2 * LOOK_S:
+                self._stuck("the step did not end within the grace after a signal")
+                return
+            if self._timer is not None:
+                # A dead man's switch: if this thread cannot set it again, native code holds the interpreter.
+                faulthandler.dump_traceback_later(max(self.config.limit_s, 2.0), exit=True, file=self._timer)
+
+    def _stuck(self, reason: str) -> None:
+        faulthandler.cancel_dump_traceback_later()
+        try:
+            self._write(reason)
+        except OSError as error:
+            self.tell("step.stacks_not_written", reason=str(error))
+        self.tell("step.stuck", step=self._step + 1, reason=reason, stacks=str(self.stacks))
+        self._closed.wait(self.config.settle_s)
+        if not self._closed.is_set():
+            self._end(Exit.RESUMABLE_FAILURE)
+
+    def _write(self, reason: str) -> None:
+        with self.stacks.open("w", encoding="utf-8") as file:
+            file.write(f"rank {self.place.rank} on {self.place.node}, after step {self._step}: {reason}\n\n")
+            file.flush()
+            faulthandler.dump_traceback(file, all_threads=True)
+            file.write(_native_stacks())
+        for backend, trace in flight_records():
+            self.stacks.with_suffix(f".{backend}.json").write_bytes(trace)
+
+
+def flight_records() -> Iterator[tuple[str, bytes]]:
+    """What torch recorded of each backend's collectives, as JSON; nothing where it did not (TORCH_FR_BUFFER_SIZE)."""
+    c10d = sys.modules.get("torch._C._distributed_c10d")
+    for backend in ("nccl", "gloo"):
+        with contextlib.suppress(Exception):
+            trace = c10d._dump_fr_trace_json(backend=backend)  # type: ignore[union-attr]
+            if trace and b'"entries"' in trace:
+                yield backend, trace
+
+
+def _native_stacks() -> str:
+    """py-spy's, with the native frames: where in a collective or a driver call. Empty where it may not look."""
+    import os
+
+    program = Path(sys.executable).with_name("py-spy")
+    if not program.exists():
+        return ""
+    try:
+        spy = subprocess.run(
+            [str(program), "dump", "--native", "--pid", str(os.getpid())],
+            capture_output=True, text=True, timeout=PY_SPY_S, check=False,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return f"\npy-spy:\n{spy.stdout}"

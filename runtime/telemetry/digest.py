@@ -1,0 +1,74 @@
+"""What is done with each step and event off the training thread: metrics, alarms, and on to traces and boards."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from runtime.events import Tell
+from runtime.telemetry.alarms import Guard
+from runtime.telemetry.config import Alarms
+from runtime.telemetry.hardware import Hardware
+from runtime.telemetry.metrics import Metrics
+from runtime.telemetry.record import Event, Step
+
+
+class Digest:
+    """Takes steps and events in order. `onward` get each step, and whether it is out of its history."""
+
+    def __init__(
+        self, metrics: Metrics, alarms: Alarms | None, onward: Sequence[Callable[[Step, bool], None]], tell: Tell
+    ) -> None:
+        self._metrics, self._onward, self._tell = metrics, onward, tell
+        self._guard = Guard(alarms) if alarms is not None else None
+
+    def take(self, batch: list[Step | Event]) -> None:
+        """Digests them."""
+        for item in batch:
+            if isinstance(item, Event):
+                self._metrics.event(item)
+                continue
+            # A tensor is read here: this thread may wait for the device, the training thread need not.
+            step = replace(item, loss=_number(item.loss), grad_norm=_number(item.grad_norm))
+            self._metrics.step(step)
+            alarms = self._guard.see(step) if self._guard is not None else []
+            for alarm in alarms:
+                self._metrics.alarm(alarm)
+                self._tell(
+                    f"alarm.{alarm.signal}",
+                    level="warning" if alarm.rings else "info",
+                    step=step.number,
+                    rings=alarm.rings,
+                    value=alarm.value,
+                    usual=alarm.usual,
+                    limit=alarm.limit,
+                )
+            for each in self._onward:
+                each(step, self._guard is not None and self._guard.rings)
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+
+class Measuring:
+    """Reads the hardware whenever its lane beats."""
+
+    def __init__(self, whole_node: bool, metrics: Metrics) -> None:
+        self._hardware, self._metrics = Hardware(whole_node), metrics
+
+    def take(self, _: list[Any]) -> None:
+        """One reading of everything."""
+        for reading in self._hardware.readings():
+            self._metrics.reading(reading)
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+
+def _number(value: Any) -> float | None:
+    """A number, or a tensor of one, as a float; None where it is neither."""
+    if value is None:
+        return None
+    try:
+        return float(value)
+    except (TypeError, ValueError, RuntimeError):
+        return None
