@@ -56,3 +56,14 @@ class Reader(nn.Sequential):
             nn.Dropout(0.2),
             nn.Linear(32 * (SIDE // 2) ** 2, 10),
         )
+
+
+def right(model: nn.Module, pictures: int = 500) -> float:
+    """The share of new pictures that the model reads right."""
+    device = next(model.parameters()).device
+    with torch.no_grad(), torch.random.fork_rng():
+        torch.manual_seed(1)
+        data = Digits(pictures)
+        seen, digits = zip(*(data[index] for index in range(pictures)), strict=True)
+        read = model(torch.stack(seen).to(device)).argmax(1).cpu()
+    return (read == torch.tensor(digits)).float().mean().item()

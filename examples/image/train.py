@@ -8,7 +8,7 @@ from runtime.stops.signals import watch
 watch()
 
 import torch  # noqa: E402
-from model import Digits, Reader  # noqa: E402
+from model import Digits, Reader, right  # noqa: E402
 from torch.utils.data import DataLoader  # noqa: E402
 
 from runtime.config import told  # noqa: E402
@@ -28,14 +28,9 @@ def main() -> None:
     trainer = ResilientTrainer(config, Reader(), loss_of, loader)
     trainer.fit()
 
-    model = trainer.model.eval()
-    torch.manual_seed(1)
-    pictures, digits = zip(*(Digits(500)[index] for index in range(500)), strict=True)
-    with torch.no_grad():
-        read = model(torch.stack(pictures).to(trainer.device)).argmax(1).cpu()
-    right = (read == torch.tensor(digits)).float().mean().item()
     if trainer.run.place.leads:
-        sys.stdout.write(f"done after {trainer.run.number} steps, {right:.0%} of new digits read right\n")
+        read = right(trainer.model.eval())
+        sys.stdout.write(f"done after {trainer.run.number} steps, {read:.0%} of new digits read right\n")
 
 
 if __name__ == "__main__":
