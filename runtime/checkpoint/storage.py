@@ -156,6 +156,10 @@ class Storage:
         """Makes it and what is above it; it may be there."""
         self.do("make the folder", path, lambda: path.mkdir(parents=True, exist_ok=True))
 
+    def absent(self, path: Path) -> bool:
+        """Whether there is nothing of that name."""
+        return self.do("look at the folder", path, lambda: not path.exists())
+
     def names(self, path: Path) -> list[str]:
         """What is in a folder; nothing where there is none."""
 
@@ -198,21 +202,26 @@ class Storage:
     def put(self, path: Path, raw: bytes, temporary: Path) -> None:
         """A small file, whole or not at all: written beside, synced, renamed, and the folder synced."""
 
-        def write() -> None:
-            fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
-            with open(fd, "wb") as file:  # noqa: PTH123
-                file.write(raw)
-                file.flush()
-                os.fsync(fd)
-
         try:
-            self.do("write the file", temporary, write)
+            self.create(temporary, raw)
             self.rename(temporary, path)
         except StorageError:
             with contextlib.suppress(StorageError):
                 self.unlink(temporary)
             raise
         self.sync_folder(path.parent)
+
+    def create(self, path: Path, raw: bytes) -> None:
+        """A new small file, synced. A reader may see half of it: only for names that nobody reads."""
+
+        def write() -> None:
+            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+            with open(fd, "wb") as file:  # noqa: PTH123
+                file.write(raw)
+                file.flush()
+                os.fsync(fd)
+
+        self.do("write the file", path, write)
 
     def rename(self, source: Path, target: Path) -> None:
         """As rename(2)."""

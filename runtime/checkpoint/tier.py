@@ -28,6 +28,7 @@ from runtime.checkpoint.format import (
     step_of,
     unpack,
 )
+from runtime.checkpoint.lease import LASTS_S, Lease
 from runtime.checkpoint.reading import Reader
 from runtime.checkpoint.storage import Storage
 from runtime.checkpoint.writing import Blob, Writing
@@ -55,12 +56,29 @@ class Tier:
     call that fails.
     """
 
-    def __init__(self, folder: Path, key: Key | None = None, tell: Tell = silence, *, stall_s: float = 120.0) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        key: Key | None = None,
+        tell: Tell = silence,
+        *,
+        stall_s: float = 120.0,
+        lease_s: float = LASTS_S,
+    ) -> None:
         self.folder = Path(folder)
         self._key, self._tell = key, tell
         self._storage = Storage(stall_s)
+        self._lease = Lease(self._storage, self.folder, tell, lease_s)
 
     # Writing.
+
+    def claim(self, wait_s: float = 0.0) -> None:
+        """Takes the folder for this process: what the leader's calls do by themselves. Raises HeldError.
+
+        A holder on another host that died is watched for as long as a lease lasts (60 s) before it is taken over.
+        """
+        self._make_folder()
+        self._lease.take(wait_s)
 
     def begin(self, step: int, place: Place, turn: int = 0) -> Writing:
         """A rank's share of a checkpoint. `turn` counts saves, alike on all ranks: no two mix parts."""
@@ -86,6 +104,7 @@ class Tier:
         `whole`: the parts must hold every element of every array once. Raises PartsMissingError at the deadline.
         """
         started = time.monotonic()
+        self.claim()
         beside = self._beside(step, place, turn)
         wanted = sorted(set(range(place.world) if ranks is None else ranks))
         parts = self._parts(beside, step, place, wanted, wait_s)
@@ -114,6 +133,7 @@ class Tier:
             if stray not in mine:
                 self._storage.unlink(beside / stray)
         self._put(beside / MANIFEST, pack(manifest, "manifest", *self._sealing()))
+        self._lease.renew()
         self._storage.rename(beside, self.folder / name)
         self._storage.sync_folder(self.folder)
         self._point()
@@ -190,6 +210,7 @@ class Tier:
 
     def quarantine(self, step: int, reason: str) -> Path:
         """Takes a step's last commit out of the readers' sight, with the reason beside it. Where it is now."""
+        self._own()
         name = self._name(step)
         aside = self.folder / QUARANTINED
         self._storage.make_folder(aside)
@@ -204,6 +225,7 @@ class Tier:
 
     def remove(self, step: int) -> None:
         """Removes every commit of a step; out of the readers' sight first, so that none sees half of it."""
+        self._own()
         names = [name for name in self._storage.names(self.folder) if step_of(name) == step]
         for name in sorted(names, key=again_of):
             gone = self.folder / f".gone-{name}.{secrets.token_hex(4)}"
@@ -216,6 +238,7 @@ class Tier:
 
     def sweep(self) -> int:
         """Removes what unfinished saves and removals left; before any rank begins a save. How many it was."""
+        self._own()
         swept = 0
         for name in self._storage.names(self.folder):
             if name.startswith((".step-", ".gone-")):
@@ -229,6 +252,8 @@ class Tier:
 
     def close(self) -> None:
         """Gives up what the folder held for this process. Never raises."""
+        if self._lease.held:
+            self._lease.release()
         self._storage.close()
 
     def __enter__(self) -> Self:
@@ -242,6 +267,17 @@ class Tier:
     def _beside(self, step: int, place: Place, turn: int) -> Path:
         attempt = "".join(each if each.isalnum() or each in "-_." else "_" for each in place.attempt)[:80]
         return self.folder / f".{step_name(step)}.{attempt}.{turn}"
+
+    def _own(self) -> None:
+        self.claim()
+        self._lease.renew()
+
+    def _make_folder(self) -> None:
+        """The folder, and the names above it that were not there, made to last."""
+        missing = [each for each in (self.folder, *self.folder.parents) if self._storage.absent(each)]
+        self._storage.make_folder(self.folder)
+        for each in missing:
+            self._storage.sync_folder(each.parent)
 
     def _name(self, step: int) -> str:
         names = [name for name in self._storage.names(self.folder) if step_of(name) == step]
