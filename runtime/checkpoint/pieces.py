@@ -62,7 +62,7 @@ class Share:
 
 def split(box: Box, item_bytes: int, most_bytes: int) -> list[Box]:
     """The box in parts of at most `most_bytes` (but at least one element), each contiguous within it, in order."""
-    if box.elements * item_bytes <= most_bytes:
+    if box.elements <= 1 or box.elements * item_bytes <= most_bytes:
         return [box] if box.elements else []
     first = next(axis for axis, length in enumerate(box.extent) if length > 1)
     row = box.elements // box.extent[first] * item_bytes
@@ -136,6 +136,17 @@ def within(box: Box, outer: Box) -> tuple[slice, ...]:
         slice(at - start, at - start + length)
         for at, start, length in zip(box.offset, outer.offset, box.extent, strict=True)
     )
+
+
+def run(box: Box, outer: Box) -> int | None:
+    """Where the box begins in the C-ordered elements of `outer`, if it is one run of them; else none."""
+    for axis, (length, full) in enumerate(zip(box.extent, outer.extent, strict=True)):
+        if length != full and any(each != 1 for each in box.extent[:axis]):
+            return None
+    at = 0
+    for start, first, full in zip(box.offset, outer.offset, outer.extent, strict=True):
+        at = at * full + start - first
+    return at
 
 
 def filling(wanted: Box, saved: Sequence[Box]) -> list[tuple[int, Box]]:
