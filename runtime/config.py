@@ -12,10 +12,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 
 from runtime.checkpoint.config import CheckpointConfig
+from runtime.checkpoint.triggers import Triggers
 from runtime.exits import Exit
 from runtime.failures.watchdog import WatchdogConfig
 from runtime.stops.stop import StopConfig
 from runtime.telemetry import TelemetryConfig
+from runtime.tidy import Keep
 from spec.document import Document, Path_, parse, read, unwritten, written
 
 
@@ -35,6 +37,8 @@ class RunConfig(BaseModel):
     seed: int = Field(default=0, ge=0, lt=1 << 63)
     control_s: float = Field(default=60.0, gt=0)
     checkpoints: CheckpointConfig
+    save: Triggers = Triggers(every_s=600)
+    keep: Keep = Keep()
     stops: StopConfig = StopConfig()
     watchdog: WatchdogConfig = WatchdogConfig()
     telemetry: TelemetryConfig = TelemetryConfig()

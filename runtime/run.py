@@ -11,12 +11,14 @@ ends the process with the code that says what happened (runtime.exits), unless t
 goes on, without a process group.
 """
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from runtime.checkpoint.checkpointer import Checkpointer
+from runtime.checkpoint.format import CheckpointError
 from runtime.checkpoint.state import Stateful, Training
 from runtime.config import RunConfig, Told, load
 from runtime.control import Control
@@ -26,10 +28,12 @@ from runtime.exits import Exit
 from runtime.failures.emergency import after
 from runtime.failures.watchdog import Watchdog
 from runtime.place import Place, place
+from runtime.schedule import Schedule
 from runtime.stops.leave import leave
 from runtime.stops.signals import watch
 from runtime.stops.stop import Stop, Stopper
 from runtime.telemetry import Telemetry
+from runtime.tidy import tidy
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -93,7 +97,8 @@ class Run:
         try:
             self.control = Control(self.place, self.config.control_s)
             self.stopper = Stopper(self.config.stops, self.place, self.control, self.tell)
-            self.checkpointer = Checkpointer(self.config.checkpoints, self.place, self.control, self.tell)
+            kept = tidy(self.config.keep, self.tell)
+            self.checkpointer = Checkpointer(self.config.checkpoints, self.place, self.control, self.tell, kept)
             resumed = self.checkpointer.restore(self.training)
         except Exception as error:
             exit = after(error, tell=self.tell)
@@ -101,6 +106,7 @@ class Run:
             leave(exit)
         if resumed is not None:
             self.number, self._saved, self.resumed = resumed.step, resumed.step, True
+        self.schedule = Schedule(self.config.save, self.control, self.number)
         self.watchdog = Watchdog(
             self.config.watchdog,
             self.place,
@@ -161,14 +167,14 @@ class Run:
         self.number += 1
         used = self.data.used(batches) if self.data is not None else 0
         self._intact.boundary()
-        self.stop = self.stopper.at_boundary(self.number)
-        if self.stop is None:
-            with self.phase("checkpoint"):
-                if self.checkpointer.due(self.number):
-                    self._save(metric=metric)
         rate = used // self.place.world if samples is None else samples
         self.telemetry.step_done(self.number, samples=rate, tokens=tokens, loss=loss, grad_norm=grad_norm)
         self.watchdog.beat(self.number)
+        self._look_at_saves()
+        self.stop = self.stopper.at_boundary(self.number)
+        if self.stop is None and self.schedule.due(self.number):
+            with self.phase("checkpoint"):
+                self._save(metric=metric)
 
     def end(self, error: BaseException | None = None) -> Exit:
         """Saves what is to be saved, meets the other ranks, and gives everything up: `with run` does it on leaving.
@@ -188,29 +194,54 @@ class Run:
         return self._stream
 
     def _save(self, metric: float | None = None, wait: bool = False) -> None:
-        self.checkpointer.save(self.training, self.number, metric=metric, wait=wait)
+        stall_s = self.checkpointer.save(self.training, self.number, metric, wait=wait)
+        self.schedule.saved(self.number, stall_s)
         self._saved = self.number
+
+    def _look_at_saves(self) -> None:
+        """How long saves take, for the stop and the schedule; and whether one failed for which the job is to stop."""
+        for outcome in self.checkpointer.poll():
+            if outcome.safe:
+                self.schedule.save_s = outcome.seconds
+                self.stopper.saved(outcome.seconds)
+            elif outcome.step == self._saved:
+                self._saved = None
+        if self.checkpointer.must_stop:
+            self.stopper.ask()
 
     def _ended(self) -> Exit:
         """The loop came to its end, or was stopped."""
+        wanted = self.stop is None or self.stop.save
         try:
-            if self._saved != self.number and (self.stop is None or self.stop.save):
-                self._save(wait=True)
-            self.checkpointer.finish(self.config.stops.meeting_s)
+            if wanted and self._saved != self.number:
+                self._save()
+            self.checkpointer.finish(self._left_s())
+            self._look_at_saves()
         except Exception as error:
             return after(error, tell=self.tell)
+        if wanted and self._saved != self.number:
+            return Exit.RESUMABLE_FAILURE  # the save's own event says why; an older checkpoint stands
         return Exit.DONE if self.stop is None or self.done else Exit.RESUMABLE_STOP
+
+    def _left_s(self) -> float:
+        """How long the last save may take: within what the grace or the deadline leaves."""
+        limit_s, killed = self.config.checkpoints.save_limit_s, self.stopper.killed()
+        if killed is None:
+            return limit_s
+        return max(0.0, min(limit_s, killed - time.monotonic() - self.config.stops.teardown_s))
 
     def _failed(self, error: BaseException) -> Exit:
         save = None if self._saved == self.number else self._emergency
         return after(error, save, self.config.checkpoints.emergency_limit_s, self._intact.now, self.tell)
 
     def _emergency(self) -> None:
-        self.checkpointer.emergency(self.training, self.number)
+        if not self.checkpointer.emergency(self.training, self.number):
+            raise CheckpointError("the emergency save did not come to stand · the last good checkpoint is used")
 
     def _close(self) -> None:
         self._intact.close()
         self.watchdog.close()
+        self.checkpointer.close()
         self.control.close()
         self.telemetry.close()
 

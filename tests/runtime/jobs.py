@@ -72,6 +72,8 @@ class Jobs:
         """Starts a script in `folder` as so many ranks."""
         number = len(self.begun)
         logs = [folder / f"job-{number}-rank-{rank}.log" for rank in range(world)]
+        for each in logs:
+            each.touch()
         asked = {"number": number, "argv": [str(script), *argv], "folder": str(folder), "env": env}
         self._in.write(json.dumps({**asked, "logs": [str(each) for each in logs]}) + "\n")
         self._in.flush()

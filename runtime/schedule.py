@@ -7,8 +7,8 @@ from runtime.checkpoint.triggers import Progress, Triggers, due
 from runtime.control import Control, Pending
 
 
-class Saving:
-    """Decides at each boundary. What the steps say, every rank knows by itself; what clocks say, rank 0 tells all others:
+class Schedule:
+    """Decides at each boundary. What the steps say, every rank knows by itself; what clocks say, rank 0 tells the rest:
     it is asked at one boundary and heard at the next, so that no step waits for it.
 
     The deadline is the stop's matter: it saves before it leaves.

@@ -5,7 +5,7 @@ from typing import Any
 from runtime.checkpoint.triggers import Triggers
 from runtime.control import Control, Pending
 from runtime.place import Place
-from runtime.saving import Saving
+from runtime.schedule import Schedule
 
 
 class Clock:
@@ -39,11 +39,11 @@ class Shared(Control):
 
 def saves(triggers: Triggers, steps: int, clock: Any = None, begin: int = 0) -> list[int]:
     clock = clock or Clock()
-    saving, found = Saving(triggers, Control(Place()), begin, clock), []
+    schedule, found = Schedule(triggers, Control(Place()), begin, clock), []
     for step in range(begin + 1, begin + steps + 1):
         clock.now += 1
-        if saving.due(step):
-            saving.saved(step, 0.1)
+        if schedule.due(step):
+            schedule.saved(step, 0.1)
             found.append(step)
     return found
 
@@ -65,20 +65,20 @@ def test_without_a_trigger_never() -> None:
 def test_by_failures_from_the_measured_stall() -> None:
     """Young: the root of twice a stall of 0.1 s times 500 s between failures is 10 s; the first has no stall yet."""
     clock = Clock()
-    saving = Saving(Triggers(by_failures=True, between_failures_s=500, least_s=1), Control(Place()), 0, clock)
-    saving.saved(1, 0.1)
+    schedule = Schedule(Triggers(by_failures=True, between_failures_s=500, least_s=1), Control(Place()), 0, clock)
+    schedule.saved(1, 0.1)
     found = []
     for step in range(2, 30):
         clock.now += 1
-        if saving.due(step):
-            saving.saved(step, 0.1)
+        if schedule.due(step):
+            schedule.saved(step, 0.1)
             found.append(step)
     assert found == [12, 23]
 
 
 def test_ranks_whose_clocks_differ_save_at_the_same_steps() -> None:
     clocks, asked = [Clock(), Clock()], list[list[int]]()
-    ranks = [Saving(Triggers(every_s=5), Shared(rank, asked), 0, clocks[rank]) for rank in range(2)]
+    ranks = [Schedule(Triggers(every_s=5), Shared(rank, asked), 0, clocks[rank]) for rank in range(2)]
     found: list[list[int]] = [[], []]
     for step in range(1, 40):
         for rank, each in enumerate(ranks):
