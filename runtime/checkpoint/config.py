@@ -48,5 +48,5 @@ class CheckpointConfig(BaseModel):
     @model_validator(mode="after")
     def _apart(self) -> Self:
         if self.node_folder is not None and self.node_folder == self.folder:
-            raise ValueError(f"folder and node_folder are both {self.folder} · give each its own, or leave node_folder out")
+            raise ValueError(f"folder and node_folder are both {self.folder} · give each its own")
         return self

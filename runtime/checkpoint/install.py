@@ -139,8 +139,8 @@ def put_back(
         _optimizer(optimizer, told, names, wants)
     if other := decode(shared.get("model", {}), tensor_of):
         bare(training.model).load_state_dict(other, strict=False)
-    for name, part in training.named.items():
-        part.load_state_dict(decode(shared[name], tensor_of))
+    for name, stateful in training.named.items():
+        stateful.load_state_dict(decode(shared[name], tensor_of))
     if training.data is not None and "data" in mine:
         training.data.load_state_dict(decode(mine["data"], own))
     if "rng" in mine:
@@ -166,10 +166,10 @@ def _optimizer(optimizer: "Optimizer", told: JSON, names: dict[int, str], wants:
                 optimizer.state.pop(parameter, None)
                 continue
             kept = decode(told["state"][name], wants.tensors.__getitem__)
-            optimizer.state[parameter] = {key: _placed(optimizer, group, parameter, key, each) for key, each in kept.items()}
+            optimizer.state[parameter] = {key: _placed(group, parameter, key, each) for key, each in kept.items()}
 
 
-def _placed(optimizer: "Optimizer", group: Mapping[str, Any], parameter: Any, key: str, value: Any) -> Any:
+def _placed(group: Mapping[str, Any], parameter: Any, key: str, value: Any) -> Any:
     """A kept tensor on the device where the optimizer wants it: torch's own rule (Optimizer.load_state_dict)."""
     import torch
 

@@ -67,15 +67,17 @@ class Layout:
     def __init__(self, place: Place, local_world: int, piece_bytes: int) -> None:
         self._place, self._local_world, self._piece_bytes = place, local_world, piece_bytes
         self._digest = b""
-        self._alike: tuple[int, ...] = ()
+        self._alike = tuple(range(place.world))
+
+    def changed(self, captured: Captured) -> bool:
+        """Whether the tensors are others than at the last agreement."""
+        return digest(captured.tensors) != self._digest
 
     def agree(self, captured: Captured, control: Control) -> None:
         """Learns which ranks hold the same plain tensors. All ranks call it at the same step. Raises PeerLostError."""
-        own = digest(captured.tensors)
-        (changed,) = control.highest(int(own != self._digest))
-        if changed:
-            told = control.gather(own)
-            self._digest, self._alike = own, tuple(rank for rank, each in enumerate(told) if each == own)
+        self._digest = digest(captured.tensors)
+        told = control.gather(self._digest)
+        self._alike = tuple(rank for rank, each in enumerate(told) if each == self._digest)
 
     @property
     def leads(self) -> bool:

@@ -77,7 +77,7 @@ def split(box: Box, item_bytes: int, most_bytes: int) -> list[Box]:
 
 
 def balanced(sizes: Sequence[int], bins: int) -> list[int]:
-    """A bin for each size: the largest first, each into the least filled bin (at most 4/3 of the best possible load)."""
+    """A bin for each size: the largest first, each into the least filled (at most 4/3 of the best load)."""
     found = [0] * len(sizes)
     filled = [(0, each) for each in range(bins)]
     for index in sorted(range(len(sizes)), key=lambda each: (-sizes[each], each)):
@@ -123,9 +123,7 @@ def shares(held: Iterable[Held], rank: int, local_world: int, most_bytes: int) -
 def overlap(one: Box, other: Box) -> Box | None:
     """What two boxes of the same array have in common."""
     offset = tuple(map(max, one.offset, other.offset))
-    ends = [
-        min(a + m, b + n) for a, m, b, n in zip(one.offset, one.extent, other.offset, other.extent, strict=True)
-    ]
+    ends = [min(a + m, b + n) for a, m, b, n in zip(one.offset, one.extent, other.offset, other.extent, strict=True)]
     extent = tuple(end - start for start, end in zip(offset, ends, strict=True))
     return Box(offset, extent) if all(each > 0 for each in extent) else None
 

@@ -48,5 +48,5 @@ def derive(state: "Tensor", rank: int) -> None:
     digest = hashlib.sha256(state.cpu().numpy().tobytes() + rank.to_bytes(8, "little")).digest()
     seed = int.from_bytes(digest[:8], "little") >> 1
     random.seed(seed)
-    numpy.random.seed(seed & 0xFFFFFFFF)  # noqa: NPY002: the legacy generator is what training code draws from
+    numpy.random.seed(seed & 0xFFFFFFFF)  # the legacy generator: it is what training code draws from
     torch.manual_seed(seed)

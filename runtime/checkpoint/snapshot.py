@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from runtime.checkpoint.pieces import Box, Share, within
+from runtime.checkpoint.pieces import Box, within
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -110,7 +110,7 @@ class Snapshot:
             else:
                 _copied(sources, views)
         return [
-            Copy(each.name, each.dtype, each.shape, each.box, memoryview(view.numpy()))
+            Copy(each.name, each.dtype, each.shape, each.box, memoryview(view.numpy()))  # type: ignore[arg-type]
             for each, view in zip(sources, views, strict=True)
         ]
 

@@ -20,7 +20,7 @@ from runtime.place import Place
 
 
 class Version(NamedTuple):
-    """A checkpoint, the same on all ranks and tiers: two tiers may hold a step that two attempts came to differently."""
+    """Which checkpoint: two tiers may hold a step that two attempts came to differently."""
 
     step: int
     turn: int
@@ -80,7 +80,7 @@ class Found(NamedTuple):
 
 
 def look(tiers: Tiers) -> Found:
-    """Reads the manifests of all levels. A node's own tier that cannot be read counts as empty; the shared one as a fault."""
+    """Reads the manifests of all levels. A node's own that cannot be read counts as empty, the shared one as a fault."""
     found = Found({}, [], "")
     fault = ""
     for level in tiers:

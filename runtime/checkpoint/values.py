@@ -1,7 +1,7 @@
-"""Nested state as JSON and tensors: what `state_dict()` gives is written without pickle, and read without running any code.
+"""Nested state as JSON and tensors: what `state_dict()` gives, written without pickle and read without running code.
 
-JSON alone would turn tuples into lists and number keys into strings, and has no bytes and no infinities. Each of these is
-one object with a single key that begins with `$`; a tensor is the name that it is kept under.
+JSON alone would turn tuples into lists and number keys into strings, and has no bytes and no infinities. Each of these
+is one object with a single key that begins with `$`; a tensor is the name that it is kept under.
 """
 
 import base64

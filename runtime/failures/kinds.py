@@ -24,6 +24,7 @@ class Kind(StrEnum):
     STUCK = "stuck"
     CONFIGURATION = "configuration"
     LOSS = "loss"
+    NO_PROGRESS = "no_progress"
     PROGRAM = "program"
 
 
@@ -54,5 +55,6 @@ TREATMENTS = {
     Kind.STUCK: Treatment(_AGAIN, False, "read the stacks that were written of every rank"),
     Kind.CONFIGURATION: Treatment(_LOOK, False, "correct what the message names: no start mends it"),
     Kind.LOSS: Treatment(_LOOK, False, "look at the loss, the data before it and the learning rate"),
+    Kind.NO_PROGRESS: Treatment(_LOOK, False, "read why the last attempts failed: each began at the same step"),
     Kind.PROGRAM: Treatment(_LOOK, True, "correct the program: the traceback says where"),
 }

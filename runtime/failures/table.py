@@ -9,6 +9,7 @@ TYPES = {
     "runtime.control.PeerLostError": Kind.PEER_LOST,
     "runtime.stops.stop.DesyncError": Kind.DESYNC,
     "runtime.failures.loss.LossError": Kind.LOSS,
+    "runtime.failures.restarts.NoProgressError": Kind.NO_PROGRESS,
     "builtins.MemoryError": Kind.OUT_OF_MEMORY_HOST,
     "builtins.ConnectionError": Kind.PEER_LOST,
     "builtins.BrokenPipeError": Kind.PEER_LOST,

@@ -47,9 +47,12 @@ def deadline(
 
 
 def end_time(shown: str) -> float | None:
-    """EndTime of `scontrol show job` in Unix seconds, which it prints in the node's local time; None if unlimited."""
+    """EndTime of `scontrol show job` in Unix seconds, which it prints in the node's local time; None if it has none."""
     found = re.search(r"\bEndTime=(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)\b", shown)
-    return datetime.fromisoformat(found[1]).astimezone().timestamp() if found else None
+    try:
+        return datetime.fromisoformat(found[1]).astimezone().timestamp() if found else None
+    except ValueError:
+        return None
 
 
 def _seconds(name: str, text: str) -> float:

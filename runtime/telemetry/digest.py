@@ -70,5 +70,5 @@ def _number(value: Any) -> float | None:
         return None
     try:
         return float(value)
-    except (TypeError, ValueError, RuntimeError):
+    except Exception:  # whatever it is, it is no number
         return None

@@ -1,5 +1,6 @@
 """What passes from the training thread to the receivers: events and steps, plain and bounded."""
 
+import math
 import traceback
 from dataclasses import dataclass, field
 from typing import Any
@@ -56,8 +57,12 @@ class Step:
 def plain(value: Any, depth: int = 0) -> Any:
     """A value as JSON can say it, bounded. Exceptions whole, with their traceback. Never raises."""
     try:
-        if value is None or isinstance(value, bool | int | float):
+        if value is None or isinstance(value, bool):
             return value
+        if isinstance(value, int | float):
+            # JSON has no infinity, and few readers take a number of more than 64 bits.
+            fits = math.isfinite(value) if isinstance(value, float) else abs(value) < 1 << 63
+            return value if fits else str(value)
         if isinstance(value, str):
             return value if len(value) <= TEXT_LIMIT else value[:TEXT_LIMIT] + "…"
         if isinstance(value, BaseException):

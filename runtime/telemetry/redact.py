@@ -35,7 +35,6 @@ _IN_TEXT = (
         ),
         rf"\g<1>{HIDDEN}",
     ),
-    (re.compile(rf"(?i)(--?[\w-]{{0,64}}(?:{_WORDS}|token)(?![\w])\s{{1,4}})[^\s-][^\s]{{0,4095}}"), rf"\g<1>{HIDDEN}"),
     # shapes that are nothing else: AWS, GitHub, GitLab, Hugging Face, OpenAI and kin, Slack, Google, JWT
     (
         re.compile(
@@ -48,6 +47,13 @@ _IN_TEXT = (
 )
 
 
+# --name value: what stands before the name's last word is looked at only where that word was found.
+_OPTION = re.compile(rf"(?i)((?:{_WORDS}|(?<![a-z])token)\s{{1,4}})[^\s-]\S{{0,4095}}")
+_OPTION_BEFORE = re.compile(r"(?:^|\s)--?[\w-]{0,64}$")
+_NO_SECRET = frozenset({"PWD", "OLDPWD"})
+"""Variables that are named like a password, and are the working folder."""
+
+
 def secret_name(name: str) -> bool:
     """Whether a field, header or variable of this name holds a secret."""
     return bool(_SECRET_NAME.search(name)) and not _QUANTITY.search(name)
@@ -57,7 +63,8 @@ class Redactor:
     """Filters values. `environment` is where secrets are known by value."""
 
     def __init__(self, environment: Mapping[str, str] | None = None, known: Iterable[str] = ()) -> None:
-        values = {value for name, value in (environment or {}).items() if secret_name(name)} | set(known)
+        values = {value for name, value in (environment or {}).items() if secret_name(name) and name not in _NO_SECRET}
+        values |= set(known)
         # Headers come as name=value,name=value: each value is a secret of its own.
         for name, value in (environment or {}).items():
             if name.upper().endswith("_HEADERS"):
@@ -71,7 +78,7 @@ class Redactor:
             text = self._known.sub(HIDDEN, text)
         for pattern, instead in _IN_TEXT:
             text = pattern.sub(instead, text)
-        return text
+        return _OPTION.sub(_option, text)
 
     def value(self, name: str, value: Any) -> Any:
         """A field's value, filtered by its name and by what is in it, all the way down.
@@ -95,3 +102,8 @@ class Redactor:
     def fields(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         """All fields of an event, filtered."""
         return {self.text(key): self.value(key, each) for key, each in fields.items()}
+
+
+def _option(found: re.Match[str]) -> str:
+    before = found.string[max(0, found.start() - 68) : found.start()]
+    return f"{found[1]}{HIDDEN}" if _OPTION_BEFORE.search(before) else found[0]

@@ -49,7 +49,9 @@ class Stopwatch:
 
     def leave(self) -> None:
         """Ends the innermost phase."""
-        now = time.perf_counter_ns()
+        self._leave(time.perf_counter_ns())
+
+    def _leave(self, now: int) -> None:
         if threading.get_ident() != self._owner or not self._open:
             return
         name, start, inner, index = self._open.pop()
@@ -68,7 +70,7 @@ class Stopwatch:
         now = time.perf_counter_ns()
         going = [name for name, *_ in self._open]
         while self._open:
-            self.leave()
+            self._leave(now)
         start, parts, spans, anchor = self._start, self._parts, self._spans, self._anchor_ns
         # The wall clock may be set between two steps; within one it is not read again.
         self._anchor_ns = time.time_ns() - time.perf_counter_ns()

@@ -226,8 +226,11 @@ class Telemetry:
 
 def _loose(value: Any) -> Any:
     """A tensor without the graph behind it, so that a queue does not keep activations alive."""
-    detach = getattr(value, "detach", None)
-    return value if detach is None else detach()
+    try:
+        detach = getattr(value, "detach", None)
+        return value if detach is None else detach()
+    except Exception:
+        return None
 
 
 def _silent_in_child(telemetry: Telemetry) -> Callable[[], None]:

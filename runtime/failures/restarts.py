@@ -1,0 +1,128 @@
+"""Starting again: after a wait that grows, and not for ever when nothing is gained. The history outlives processes."""
+
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from runtime.control import Control
+from runtime.events import Tell, silence
+from runtime.exits import Exit
+from runtime.place import Place
+
+KEPT = 100
+"""Starts that are remembered."""
+
+FILE_BYTES = 1 << 20
+"""More is not a history that this wrote."""
+
+
+class NoProgressError(Exception):
+    """As many starts as are allowed began at the same step and failed."""
+
+
+class RestartConfig(BaseModel):
+    """`no_progress`: failed starts from the same step after which another is refused; 3 is what NVIDIA's resiliency
+    extension uses. The wait before the n-th start without progress is `wait_s` · 2^(n-2), at most `longest_wait_s`;
+    the first is not waited for.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    no_progress: int = Field(ge=1, default=3)
+    wait_s: float = Field(ge=0, default=5.0)
+    longest_wait_s: float = Field(ge=0, default=300.0)
+
+
+class Start(BaseModel):
+    """One start of the job. `at`: Unix seconds; `step`: resumed from; `exit`: None if it never said (killed)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    at: float
+    step: int
+    attempt: str
+    exit: int | None = None
+
+
+def decide(config: RestartConfig, history: list[Start], step: int) -> float:
+    """Seconds to wait before the job starts at `step`. Raises NoProgressError. Pure.
+
+    Starts that ended with a stop are no failures, whoever stopped them, and neither help nor harm.
+    """
+    same = 0
+    for start in reversed(history):
+        if start.exit in (Exit.RESUMABLE_STOP, Exit.DONE):
+            continue
+        if start.step < step:
+            break
+        same += 1
+    if same >= config.no_progress:
+        raise NoProgressError(
+            f"{same} starts at step {step} failed without a new checkpoint · read why the last one did; "
+            "then remove the history of restarts, or raise restarts.no_progress"
+        )
+    return min(config.wait_s * 2 ** (same - 1), config.longest_wait_s) if same else 0.0
+
+
+class Restarts:
+    """The history of a job in a file beside its checkpoints, kept by the leading rank."""
+
+    def __init__(self, config: RestartConfig, file: Path, place: Place, control: Control, tell: Tell = silence) -> None:
+        self.config, self.file, self.place, self.control, self.tell = config, file, place, control, tell
+
+    def begin(self, step: int, stopped: Callable[[], bool] = lambda: False) -> None:
+        """Before the first step after `step`, by every rank: waits as long as is due, or until `stopped`.
+
+        Raises NoProgressError on every rank. A history that cannot be read or written is told and does without.
+        """
+        wait_ms, refused = 0, ""
+        if self.place.leads:
+            history = self._read()
+            try:
+                wait_ms = round(1000 * decide(self.config, history, step))
+            except NoProgressError as none:
+                refused = str(none)
+            self._write([*history, Start(at=time.time(), step=step, attempt=self.place.attempt)])
+        (wait_ms, no) = self.control.highest(wait_ms, int(bool(refused)))
+        if no:
+            raise NoProgressError(refused or "the leading rank refuses another start without progress · read its log")
+        if wait_ms:
+            self.tell("restart.waits", seconds=wait_ms / 1000, step=step)
+        until = time.monotonic() + wait_ms / 1000
+        while (left := until - time.monotonic()) > 0 and not stopped():
+            time.sleep(min(left, 0.2))
+
+    def ended(self, exit: Exit) -> None:
+        """Notes how this attempt ended. Never raises."""
+        if not self.place.leads:
+            return
+        history = self._read()
+        if history and history[-1].attempt == self.place.attempt:
+            self._write([*history[:-1], history[-1].model_copy(update={"exit": int(exit)})])
+
+    def _read(self) -> list[Start]:
+        try:
+            if self.file.stat().st_size > FILE_BYTES:
+                raise ValueError(f"more than {FILE_BYTES} bytes")
+            return [Start.model_validate(each) for each in json.loads(self.file.read_text(encoding="utf-8"))]
+        except FileNotFoundError:
+            return []
+        except (OSError, ValueError, TypeError, ValidationError) as error:
+            self.tell("restart.history_unreadable", file=str(self.file), reason=str(error)[:500])
+            return []
+
+    def _write(self, history: list[Start]) -> None:
+        aside = self.file.with_name(self.file.name + ".tmp")
+        try:
+            self.file.parent.mkdir(parents=True, exist_ok=True)
+            with aside.open("w", encoding="utf-8") as file:
+                json.dump([each.model_dump() for each in history[-KEPT:]], file)
+                file.flush()
+                os.fsync(file.fileno())
+            aside.replace(self.file)
+        except OSError as error:
+            self.tell("restart.history_not_written", file=str(self.file), reason=str(error))
