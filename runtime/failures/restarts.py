@@ -1,12 +1,11 @@
 """Starting again: after a wait that grows, and not for ever when nothing is gained. The history outlives processes."""
 
-import json
 import os
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from runtime.control import Control
 from runtime.events import Tell, silence
@@ -46,6 +45,9 @@ class Start(BaseModel):
     step: int
     attempt: str
     exit: int | None = None
+
+
+HISTORY = TypeAdapter(list[Start])
 
 
 def decide(config: RestartConfig, history: list[Start], step: int) -> float:
@@ -108,10 +110,10 @@ class Restarts:
         try:
             if self.file.stat().st_size > FILE_BYTES:
                 raise ValueError(f"more than {FILE_BYTES} bytes")
-            return [Start.model_validate(each) for each in json.loads(self.file.read_text(encoding="utf-8"))]
+            return HISTORY.validate_json(self.file.read_bytes())
         except FileNotFoundError:
             return []
-        except (OSError, ValueError, TypeError, ValidationError) as error:
+        except (OSError, ValueError) as error:
             self.tell("restart.history_unreadable", file=str(self.file), reason=str(error)[:500])
             return []
 
@@ -119,8 +121,8 @@ class Restarts:
         aside = self.file.with_name(self.file.name + ".tmp")
         try:
             self.file.parent.mkdir(parents=True, exist_ok=True)
-            with aside.open("w", encoding="utf-8") as file:
-                json.dump([each.model_dump() for each in history[-KEPT:]], file)
+            with aside.open("wb") as file:
+                file.write(HISTORY.dump_json(history[-KEPT:]))
                 file.flush()
                 os.fsync(file.fileno())
             aside.replace(self.file)

@@ -7,7 +7,6 @@ timer, which needs no interpreter, but ends the process with 1.
 
 import contextlib
 import faulthandler
-import subprocess
 import sys
 import threading
 import time
@@ -24,9 +23,6 @@ from runtime.stops.leave import end
 
 LOOK_S = 1.0
 """How often the thread looks."""
-
-PY_SPY_S = 10.0
-"""What py-spy may take: it stops the process for milliseconds, unless symbols are to be read from slow storage."""
 
 
 class WatchdogConfig(BaseModel):
@@ -75,6 +71,7 @@ class Watchdog:
         self.folder.mkdir(parents=True, exist_ok=True)
         self._timer = self.stacks.with_suffix(".held.txt").open("w", encoding="utf-8")
         self._at = time.monotonic()
+        self._arm()
         self._thread.start()
         return self
 
@@ -112,9 +109,12 @@ class Watchdog:
             if killed is not None and now > killed - 2 * LOOK_S:
                 self._stuck("the step did not end within the grace after a signal")
                 return
-            if self._timer is not None:
-                # A dead man's switch: if this thread cannot set it again, native code holds the interpreter.
-                faulthandler.dump_traceback_later(max(self.config.limit_s, 2.0), exit=True, file=self._timer)
+            self._arm()
+
+    def _arm(self) -> None:
+        """A dead man's switch: if the thread cannot set it again, native code holds the interpreter."""
+        if self._timer is not None:
+            faulthandler.dump_traceback_later(self._limit_s + 2 * LOOK_S, exit=True, file=self._timer)
 
     def _stuck(self, reason: str) -> None:
         faulthandler.cancel_dump_traceback_later()
@@ -132,7 +132,6 @@ class Watchdog:
             file.write(f"rank {self.place.rank} on {self.place.node}, after step {self._step}: {reason}\n\n")
             file.flush()
             faulthandler.dump_traceback(file, all_threads=True)
-            file.write(_native_stacks())
         for backend, trace in flight_records():
             self.stacks.with_suffix(f".{backend}.json").write_bytes(trace)
 
@@ -145,20 +144,3 @@ def flight_records() -> Iterator[tuple[str, bytes]]:
             trace = c10d._dump_fr_trace_json(backend=backend)  # type: ignore[union-attr]
             if trace and b'"entries"' in trace:
                 yield backend, trace
-
-
-def _native_stacks() -> str:
-    """py-spy's, with the native frames: where in a collective or a driver call. Empty where it may not look."""
-    import os
-
-    program = Path(sys.executable).with_name("py-spy")
-    if not program.exists():
-        return ""
-    try:
-        spy = subprocess.run(
-            [str(program), "dump", "--native", "--pid", str(os.getpid())],
-            capture_output=True, text=True, timeout=PY_SPY_S, check=False,
-        )  # fmt: skip
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return f"\npy-spy:\n{spy.stdout}"

@@ -12,6 +12,7 @@ from runtime.telemetry.config import Worth
 from runtime.telemetry.goodput import Goodput
 from runtime.telemetry.hardware import Reading
 from runtime.telemetry.record import Event, Step
+from runtime.telemetry.redact import Redactor
 from runtime.telemetry.steps import PHASES
 
 OTHER = "other"
@@ -20,13 +21,16 @@ CHECKPOINT_BUCKETS_S = (0.01, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.
 
 
 class Bounded:
-    """The first `limit` names are kept as they are; whatever comes after is `other`."""
+    """The first `limit` names are kept, without secrets in them; whatever comes after is `other`."""
 
-    def __init__(self, limit: int, known: Iterable[str] = ()) -> None:
-        self._limit = limit
+    def __init__(self, limit: int, known: Iterable[str], redactor: Redactor) -> None:
+        self._limit, self._redactor = limit, redactor
         self._known = set(known)
 
     def __call__(self, name: str) -> str:
+        if name in self._known:
+            return name
+        name = self._redactor.text(name[:200])
         if name in self._known:
             return name
         if len(self._known) < self._limit and name.isascii() and len(name) <= 100:
@@ -38,11 +42,13 @@ class Bounded:
 class Metrics:
     """All metrics of one rank, in a registry of their own, labelled with run, rank and node."""
 
-    def __init__(self, place: Place, run: str, worth: Worth) -> None:
+    def __init__(self, place: Place, run: str, worth: Worth, redactor: Redactor | None = None) -> None:
         self.registry = CollectorRegistry()
         self._place, self._worth = place, worth
         self._who = {"run": run, "rank": str(place.rank), "node": place.node}
-        self._phases, self._events = Bounded(len(PHASES) + 16, PHASES), Bounded(128)
+        redactor = redactor or Redactor()
+        self._phases, self._events = Bounded(len(PHASES) + 16, PHASES, redactor), Bounded(128, (), redactor)
+        self._checkpoint_kinds = Bounded(8, ("committed", "restored", "failed"), redactor)
         self._made: dict[str, Any] = {}
         self._before: dict[tuple[str, ...], float] = {}
         self._kinds = {"gauge": Gauge, "counter": Counter, "histogram": Histogram}
@@ -80,7 +86,7 @@ class Metrics:
         count = self._metric("counter", "events", "Events by name and level", "event", "level")
         count(event=self._events(event.name), level=event.level).inc()
         if event.name.startswith("checkpoint."):
-            kind = self._events(event.name).removeprefix("checkpoint.")
+            kind = self._checkpoint_kinds(event.name.removeprefix("checkpoint."))
             self._number(event, "bytes", "gauge", "checkpoint_bytes", "Size of the latest checkpoint", kind)
             self._number(event, "seconds", "histogram", "checkpoint_seconds", "Time that checkpoints took", kind)
             about = "Time that training stood still for checkpoints"

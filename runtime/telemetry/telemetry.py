@@ -132,7 +132,7 @@ class Telemetry:
     def _join(self) -> None:
         """Opens a lane for each receiver that the configuration names."""
         config, place, run = self.config, self.place, self.config.run
-        metrics = Metrics(place, run, config.worth)
+        self.metrics = metrics = Metrics(place, run, config.worth, self._redactor)
         metrics.count_dropped(lambda: self.dropped)
         onward: list[Callable[[Step, bool], None]] = []
         if config.traces is not None:

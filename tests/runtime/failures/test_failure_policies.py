@@ -1,0 +1,179 @@
+"""What is decided about bad losses, restarts, replicas that differ, and other world sizes."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runtime.control import Control
+from runtime.exits import Exit
+from runtime.failures.elastic import BatchConfig, share
+from runtime.failures.loss import Action, Course, Judgement, LossConfig, judge, resumed
+from runtime.failures.replicas import Odd, compare, digest, odd
+from runtime.failures.restarts import NoProgressError, RestartConfig, Restarts, Start, decide
+from runtime.place import Place
+
+
+def run(config: LossConfig, losses: list[float], course: Course | None = None, first: int = 1) -> list[Judgement]:
+    found, course = [], course or Course()
+    for step, loss in enumerate(losses, first):
+        found.append(judge(config, course, step, loss))
+        course = found[-1].course
+    return found
+
+
+STEADY = [2.0 + 0.01 * (step % 7) for step in range(40)]
+
+
+def test_a_loss_that_falls_slowly_is_never_held_up() -> None:
+    losses = [3.0 * 0.99**step + 0.02 * (step % 5) for step in range(500)]
+    assert {each.action for each in run(LossConfig(), losses)} == {Action.GO}
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_a_loss_that_is_no_number_is_skipped_then_rolled_back_then_stopped(bad: float) -> None:
+    config = LossConfig(skips=2, roll_backs=1)
+    actions = [each.action for each in run(config, [*STEADY, bad, bad, bad])]
+    assert actions[40:] == [Action.SKIP, Action.SKIP, Action.ROLL_BACK]
+    course = resumed(run(config, [*STEADY, bad, bad, bad])[-1].course, 30)
+    again = run(config, [2.0] * 13 + [bad, bad, bad], course, 31)
+    # What was bad is left out when the data comes to it again, whatever its loss is now.
+    assert [each.action for each in again[10:13]] == [Action.SKIP] * 3
+    assert again[-1].action is Action.STOP
+
+
+def test_a_spike_is_measured_against_the_losses_before_it_and_is_none_of_them() -> None:
+    found = run(LossConfig(), [*STEADY, 9.0, 2.0])
+    assert [each.action for each in found[40:]] == [Action.SKIP, Action.GO]
+    assert "deviations above" in found[40].reason
+    assert 9.0 not in [loss for _, loss in found[-1].course.losses]
+    assert run(LossConfig(on_spike="go"), [*STEADY, 9.0])[-1].action is Action.GO
+    assert run(LossConfig(), [2.0, 9.0])[-1].action is Action.GO  # too little history to call it one
+
+
+def test_bad_right_after_a_checkpoint_was_loaded_the_checkpoint_is_suspected() -> None:
+    config = LossConfig(on_nan="roll_back")
+    course = resumed(Course(), 100)
+    assert judge(config, course, 103, math.nan).older
+    assert not judge(config, course, 150, math.nan).older
+    assert not judge(config, Course(), 3, math.nan).older
+
+
+@given(st.lists(st.floats(), max_size=60))
+def test_no_course_of_losses_raises_and_none_goes_on_for_ever(losses: list[float]) -> None:
+    run(LossConfig(history=2, window=5), losses)
+    bad = run(LossConfig(skips=1, roll_backs=2), [math.nan] * 20)
+    assert Action.STOP in [each.action for each in bad]
+
+
+def start(step: int, exit: int | None = None) -> Start:
+    return Start(at=0.0, step=step, attempt="x", exit=exit)
+
+
+def test_starts_without_progress_wait_longer_each_time_and_then_end() -> None:
+    config = RestartConfig(no_progress=3, wait_s=10, longest_wait_s=15)
+    assert decide(config, [], 0) == 0
+    assert decide(config, [start(0)], 5) == 0
+    assert decide(config, [start(0), start(5, Exit.RESUMABLE_FAILURE)], 5) == 10
+    assert decide(config, [start(5), start(5)], 5) == 15
+    with pytest.raises(NoProgressError, match="3 starts at step 5 failed"):
+        decide(config, [start(5), start(5), start(5)], 5)
+    # Going back to an older checkpoint is no progress either.
+    with pytest.raises(NoProgressError):
+        decide(config, [start(5), start(5), start(4)], 3)
+
+
+def test_stops_are_no_failures() -> None:
+    history = [start(5, Exit.RESUMABLE_STOP)] * 50
+    assert decide(RestartConfig(), history, 5) == 0
+
+
+def restarts(folder: Path, events: list[Any], attempt: str) -> Restarts:
+    place = Place(attempt=attempt)
+    return Restarts(
+        RestartConfig(wait_s=0),
+        folder / "run" / "restarts.json",
+        place,
+        Control(place),
+        lambda event, /, **_: events.append(event),
+    )
+
+
+def test_the_history_outlives_processes_and_a_damaged_one_stops_nobody(tmp_path: Path) -> None:
+    events: list[Any] = []
+    for attempt in range(3):
+        restarts(tmp_path, events, str(attempt)).begin(7)
+    with pytest.raises(NoProgressError):
+        restarts(tmp_path, events, "3").begin(7)
+    restarts(tmp_path, events, "4").begin(8)
+    restarts(tmp_path, events, "4").ended(Exit.RESUMABLE_STOP)
+    file = tmp_path / "run" / "restarts.json"
+    assert json.loads(file.read_text())[-1] | {"at": 0} == {"at": 0, "step": 8, "attempt": "4", "exit": 85}
+    assert not events
+    for damage in ("", "{}", '[{"step": "many"}]', "[" * 100_000, '{"a": ' + "1" * (2 << 20) + "}"):
+        file.write_text(damage)
+        restarts(tmp_path, events, "5").begin(8)
+        assert events.pop() == "restart.history_unreadable"
+
+
+def test_a_replica_that_differs_is_named_where_there_is_a_majority() -> None:
+    assert odd("aaaa", "1111") is None
+    assert odd("aaaa", "1121") == Odd((2,), certain=True)
+    assert odd("aa", "12") == Odd((0, 1), certain=False)
+    assert odd("aabb", "1122") is None  # shards differ; their replicas do not
+    assert odd("abab", "1213") == Odd((1, 3), certain=False)
+
+
+@given(st.lists(st.sampled_from("123"), min_size=1, max_size=9))
+def test_whoever_is_in_a_majority_is_never_accused(digests: list[str]) -> None:
+    found = odd(["k"] * len(digests), digests)
+    for rank, each in enumerate(digests):
+        if digests.count(each) * 2 > len(digests):
+            assert found is None or rank not in found.ranks
+
+
+def test_one_flipped_bit_gives_another_digest() -> None:
+    import torch
+
+    for dtype in (torch.float32, torch.bfloat16, torch.float64, torch.int8):
+        tensor = torch.arange(100).to(dtype)
+        before = digest([tensor, torch.ones(3)])
+        assert digest([tensor.clone(), torch.ones(3)]) == before
+        size = tensor.element_size()
+        words = tensor.view({1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[size])
+        for position, bit in ((0, 0), (99, 8 * size - 1), (50, 3)):
+            flip = torch.tensor(-(1 << bit) if bit == 8 * size - 1 else 1 << bit).to(words.dtype)
+            words[position] ^= flip
+            assert digest([tensor, torch.ones(3)]) != before
+            words[position] ^= flip
+    swapped = torch.tensor([1.0, 2.0])
+    assert digest([swapped]) != digest([swapped.flip(0)])
+
+
+def test_ranks_that_differ_are_told_with_their_nodes() -> None:
+    class Told(Control):
+        def gather(self, value: bytes, _limit: int = 1 << 20) -> list[bytes]:
+            other = json.loads(value)
+            return [value, json.dumps([other[0], "other", "gpu-1"]).encode(), value]
+
+    events: list[Any] = []
+    place = Place(rank=0, world=1, node="gpu-0")
+    found = compare(Told(place), "dp", "abc", 12, "parameters", lambda _, /, **fields: events.append(fields))
+    assert found == Odd((1,), certain=True)
+    assert events[0]["nodes"] == ["gpu-1"]
+
+
+@given(st.integers(1, 4096), st.integers(1, 64), st.integers(1, 256))
+def test_at_any_world_size_the_batch_is_the_nearest_and_the_rate_follows_it(batch: int, micro: int, world: int) -> None:
+    found = share(BatchConfig(batch=batch, micro=micro), world)
+    assert found.batch == found.accumulate * micro * world
+    assert found.rate == pytest.approx(found.batch / batch)
+    if batch % (micro * world) == 0:
+        assert found.batch == batch
+        assert found.rate == 1.0
+    if found.accumulate > 1:
+        assert abs(found.batch - batch) <= abs(found.batch - micro * world - batch)

@@ -1,0 +1,138 @@
+"""Failures provoked for real, and what they are taken for."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runtime.exits import Exit
+from runtime.failures.classify import classify_exit, classify_text
+from runtime.failures.kinds import TREATMENTS, Kind
+
+HERE = Path(__file__).parent
+Provoke = Callable[..., list[dict[str, Any]]]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator["subprocess.Popen[str]"]:
+    with subprocess.Popen(
+        [sys.executable, HERE / "provoke.py"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(HERE.parents[2]), "GLOO_SOCKET_IFNAME": "lo"},
+    ) as process:
+        yield process
+        process.stdin.close()  # type: ignore[union-attr]
+
+
+@pytest.fixture
+def provoke(server: "subprocess.Popen[str]", tmp_path: Path) -> Provoke:
+    def provoke(name: str, world: int = 1) -> list[dict[str, Any]]:
+        server.stdin.write(json.dumps({"name": name, "world": world, "folder": str(tmp_path)}) + "\n")  # type: ignore[union-attr]
+        server.stdin.flush()  # type: ignore[union-attr]
+        answer: list[dict[str, Any]] = json.loads(server.stdout.readline())  # type: ignore[union-attr]
+        return answer
+
+    return provoke
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("refused_port", Kind.RENDEZVOUS),
+        ("taken_port", Kind.RENDEZVOUS),
+        ("wrong_host_name", Kind.RENDEZVOUS),
+        ("mismatched_world_size", Kind.RENDEZVOUS),
+        ("bad_sample_in_a_worker", Kind.DATA),
+        ("data_source_lost_in_a_worker", Kind.DATA),
+        ("worker_killed", Kind.OUT_OF_MEMORY_HOST),
+        ("full_disk", Kind.STORAGE),
+        ("truncated_checkpoint", Kind.CHECKPOINT),
+        ("empty_checkpoint", Kind.CHECKPOINT),
+        ("truncated_safetensors", Kind.CHECKPOINT),
+        ("checkpoint_with_code", Kind.MISFIT),
+        ("checkpoint_of_another_model", Kind.MISFIT),
+        ("address_space_exhausted", Kind.OUT_OF_MEMORY_HOST),
+        ("program_error", Kind.PROGRAM),
+    ],
+)
+def test_a_failure_of_one_process_is_taken_for_what_it_is(provoke: Provoke, name: str, kind: Kind) -> None:
+    (found,) = provoke(name)
+    assert (found["kind"], found["code"]) == (kind, TREATMENTS[kind].exit), found
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("peer_killed_in_a_collective", Kind.PEER_LOST),
+        ("peer_that_does_not_come", Kind.PEER_LOST),
+        ("desynchronised_sizes", Kind.DESYNC),
+        ("desynchronised_operations", Kind.DESYNC),
+    ],
+)
+def test_the_ranks_that_are_left_know_what_befell_the_job(provoke: Provoke, name: str, kind: Kind) -> None:
+    found = provoke(name, 3)
+    assert {(each["kind"], each["code"]) for each in found[:2]} == {(kind, TREATMENTS[kind].exit)}, found
+
+
+def test_ranks_whose_store_went_with_the_first_rank_have_lost_a_peer(provoke: Provoke) -> None:
+    found = provoke("store_that_goes", 2)
+    assert found[0]["code"] == -signal.SIGKILL
+    assert (found[1]["kind"], found[1]["code"]) == (Kind.PEER_LOST, Exit.RESUMABLE_FAILURE), found
+
+
+def test_without_torchs_debugging_desynchronised_ranks_are_known_by_what_gloo_said_last(
+    provoke: Provoke, tmp_path: Path
+) -> None:
+    # The rank that gets more than it asked for aborts in gloo's own thread; the other loses its connection.
+    found = provoke("desynchronised_without_debugging", 2)
+    assert found[0]["code"] == -signal.SIGABRT
+    assert classify_text((tmp_path / "log.0").read_text()).kind is Kind.DESYNC
+    assert found[1]["kind"] == Kind.PEER_LOST, found
+
+
+def test_a_process_that_its_cgroup_kills_for_memory_is_out_of_host_memory(tmp_path: Path) -> None:
+    with memory_cgroup(64 << 20) as group:
+        ran = subprocess.run(
+            [
+                sys.executable,
+                "-c",
+                "import os, sys\n"
+                "open(sys.argv[1] + '/cgroup.procs', 'w').write(str(os.getpid()))\n"
+                "kept = [b'x' * (1 << 20) for _ in range(1024)]",
+                group,
+            ],
+            timeout=60,
+            check=False,
+        )
+    failure = classify_exit(ran.returncode)
+    assert failure.kind is Kind.OUT_OF_MEMORY_HOST
+    assert failure.treatment.exit is Exit.RESUMABLE_FAILURE
+
+
+class memory_cgroup:  # noqa: N801 – read as a function
+    """A cgroup of version 1 or 2 with a memory limit in bytes; its path. Skips where none can be made."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+
+    def __enter__(self) -> str:
+        for parent, name in (("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")):
+            self.path = Path(parent) / f"muster-test-{os.getpid()}"
+            try:
+                self.path.mkdir()
+                (self.path / name).write_text(str(self.limit))
+            except OSError:
+                continue
+            return str(self.path)
+        pytest.skip("no memory cgroup can be made here")
+
+    def __exit__(self, *_: object) -> None:
+        self.path.rmdir()
