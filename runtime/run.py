@@ -17,16 +17,21 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from runtime.boundary import Boundary
 from runtime.checkpoint.checkpointer import Checkpointer
 from runtime.checkpoint.format import CheckpointError
-from runtime.checkpoint.state import Stateful, Training
+from runtime.checkpoint.state import Stateful, Training, parameters
 from runtime.config import RunConfig, Told, load
 from runtime.control import Control
 from runtime.data import Batches, adopt
 from runtime.events import Tell
 from runtime.exits import Exit
 from runtime.failures.emergency import after
+from runtime.failures.loss import LossError
+from runtime.failures.replicas import compare, digest
+from runtime.failures.restarts import Restarts
 from runtime.failures.watchdog import Watchdog
+from runtime.losses import Losses
 from runtime.place import Place, place
 from runtime.schedule import Schedule
 from runtime.stops.leave import leave
@@ -74,7 +79,7 @@ class Run:
         self.stop: Stop | None = None
         self._saved: int | None = None
         self._stream: Iterator[Any] | None = None
-        self._intact = _Intact(self.training.optimizers)
+        self._useful = True
 
     def __enter__(self) -> "Run":
         self.begin()
@@ -100,13 +105,25 @@ class Run:
             kept = tidy(self.config.keep, self.tell)
             self.checkpointer = Checkpointer(self.config.checkpoints, self.place, self.control, self.tell, kept)
             resumed = self.checkpointer.restore(self.training)
+            if resumed is not None:
+                self.number, self._saved, self.resumed = resumed.step, resumed.step, True
+            self.restarts = Restarts(
+                self.config.restarts,
+                self.config.checkpoints.folder / "starts.json",
+                self.place,
+                self.control,
+                self.tell,
+            )
+            self.restarts.begin(self.number, lambda: self.stopper.killed() is not None)
         except Exception as error:
             exit = after(error, tell=self.tell)
             self.telemetry.close()
             leave(exit)
-        if resumed is not None:
-            self.number, self._saved, self.resumed = resumed.step, resumed.step, True
+        self.boundary = Boundary(self.training.model, self.training.optimizers, self.config.seed, self.place.rank)
+        self.boundary.at(self.number)
         self.schedule = Schedule(self.config.save, self.control, self.number)
+        self.schedule.failures, self.schedule.observed_s = self.restarts.failures()
+        self.losses = Losses(self.config.loss, self.control, self.number, self.tell)
         self.watchdog = Watchdog(
             self.config.watchdog,
             self.place,
@@ -158,23 +175,39 @@ class Run:
         metric: float | None = None,
         batches: int | None = None,
     ) -> None:
-        """The boundary of a step: what was done until here counts, and here the run may save or stop.
+        """The boundary of a step: what was done until here counts, and here the run may save, go back or stop.
 
         Args: loss and grad_norm, numbers or tensors of one; samples and tokens, this rank's own, for rates; metric, by
         which the best checkpoints are kept; batches, how many this step took where a framework takes them ahead.
         Raises PeerLostError, DesyncError, LossError, and what a save fails with where the policy is to stop.
         """
+        if self.losses.back is not None:
+            self._go_back(older=self.losses.back)
+            return
         self.number += 1
         used = self.data.used(batches) if self.data is not None else 0
-        self._intact.boundary()
+        self.boundary.at(self.number)
         rate = used // self.place.world if samples is None else samples
-        self.telemetry.step_done(self.number, samples=rate, tokens=tokens, loss=loss, grad_norm=grad_norm)
+        self.telemetry.step_done(
+            self.number, samples=rate, tokens=tokens, loss=loss, grad_norm=grad_norm, useful=self._useful
+        )
+        self._useful = True
         self.watchdog.beat(self.number)
+        self._compare_replicas()
         self._look_at_saves()
         self.stop = self.stopper.at_boundary(self.number)
         if self.stop is None and self.schedule.due(self.number):
             with self.phase("checkpoint"):
                 self._save(metric=metric)
+
+    def accepts(self, loss: Any) -> bool:
+        """Whether to use the gradients of this step; asked before the optimizer, on all ranks. False for a loss that is
+        no number or a spike, by the policy: then the optimizer is left out, and `step` goes on, or back to a save.
+
+        Waits for the device. Raises LossError, on all ranks, where the policy is to stop.
+        """
+        self._useful = self.losses.accept(self.number + 1, loss)
+        return self._useful
 
     def end(self, error: BaseException | None = None) -> Exit:
         """Saves what is to be saved, meets the other ranks, and gives everything up: `with run` does it on leaving.
@@ -184,6 +217,7 @@ class Run:
         self._stream = None
         exit = self._failed(error) if error is not None else self._ended()
         exit = self.stopper.finish(exit)
+        self.restarts.ended(exit)
         self._close()
         return exit
 
@@ -197,6 +231,29 @@ class Run:
         stall_s = self.checkpointer.save(self.training, self.number, metric, wait=wait)
         self.schedule.saved(self.number, stall_s)
         self._saved = self.number
+
+    def _go_back(self, older: bool) -> None:
+        """To the newest checkpoint, or to one before the last loaded. Its data comes again, less what is bad."""
+        was, before = self.number, self.losses.loaded if older else None
+        self._stream = None
+        resumed = self.checkpointer.restore(self.training, before)
+        if resumed is None:
+            raise LossError(f"the loss is bad after step {was}, and there is no checkpoint to go back to · look at it")
+        self.number = self._saved = resumed.step
+        self.losses.went_back(resumed.step)
+        self.schedule.back(resumed.step)
+        self.boundary.at(self.number)
+        self.tell("loss.rolled_back", step=resumed.step, left=was)
+
+    def _compare_replicas(self) -> None:
+        every = self.config.replicas.every_steps
+        if every is None or self.number % every or self.place.world == 1:
+            return
+        found = digest(each for _, each in sorted(parameters(self.training.model).items()))
+        if differing := compare(self.control, "model", found, self.number, "parameters", self.tell):
+            self.boundary.intact = False  # not worth saving
+            ranks = ", ".join(map(str, differing.ranks))
+            raise ReplicaError(f"replicas differ after step {self.number}: ranks {ranks} · examine their nodes")
 
     def _look_at_saves(self) -> None:
         """How long saves take, for the stop and the schedule; and whether one failed for which the job is to stop."""
@@ -232,36 +289,23 @@ class Run:
 
     def _failed(self, error: BaseException) -> Exit:
         save = None if self._saved == self.number else self._emergency
-        return after(error, save, self.config.checkpoints.emergency_limit_s, self._intact.now, self.tell)
+        return after(error, save, self.config.checkpoints.emergency_limit_s, self.boundary.intact, self.tell)
 
     def _emergency(self) -> None:
+        self.boundary.restore()
         if not self.checkpointer.emergency(self.training, self.number):
             raise CheckpointError("the emergency save did not come to stand · the last good checkpoint is used")
 
     def _close(self) -> None:
-        self._intact.close()
+        self.boundary.close()
         self.watchdog.close()
         self.checkpointer.close()
         self.control.close()
         self.telemetry.close()
 
 
+class ReplicaError(Exception):
+    """Replicas that should be equal are not: a device errs, or the program makes them differ."""
+
+
 _END = object()
-
-
-class _Intact:
-    """Whether the state is that of the last boundary: from an optimizer's first update on it is between two steps."""
-
-    def __init__(self, optimizers: "Sequence[Optimizer]") -> None:
-        self.now = True
-        self._hooks = [each.register_step_pre_hook(self._begins) for each in optimizers]
-
-    def boundary(self) -> None:
-        self.now = True
-
-    def close(self) -> None:
-        for hook in self._hooks:
-            hook.remove()
-
-    def _begins(self, *_: Any) -> None:
-        self.now = False

@@ -24,6 +24,8 @@ class Schedule:
         self._pending: Pending | None = None
         self._saved_step, self._saved_s = step, clock()
         self._step_s, self._boundary_s = 0.0, clock()
+        self.failures, self.observed_s = 0, 0.0
+        """How often the job has failed in so many seconds, as rank 0 knows it."""
         self.stall_s, self.save_s = 0.0, 0.0
         """How long the last save held the training up, and how long it took until it was committed."""
 
@@ -44,6 +46,10 @@ class Schedule:
         self._saved_step, self._saved_s = step, self._clock()
         self.stall_s = stall_s
 
+    def back(self, step: int) -> None:
+        """Notes that the run went back to a step."""
+        self._saved_step = step
+
     def _progress(self, step: int, now: float) -> Progress:
         return Progress(
             step=step,
@@ -53,4 +59,6 @@ class Schedule:
             step_s=self._step_s,
             stall_s=self.stall_s,
             save_s=self.save_s,
+            failures=self.failures,
+            observed_s=self.observed_s,
         )

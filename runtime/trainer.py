@@ -68,7 +68,8 @@ class ResilientTrainer:
                     loss.backward()
                 norm = nn.utils.clip_grad_norm_(parameters, self.clip) if self.clip is not None else None
                 with run.phase("optimizer"):
-                    self.optimizer.step()
+                    if run.accepts(loss):
+                        self.optimizer.step()
                     if self.scheduler is not None:
                         self.scheduler.step()
                 run.step(loss=loss, grad_norm=norm)

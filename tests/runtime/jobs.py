@@ -123,6 +123,7 @@ def serving() -> Iterator[Jobs]:
 
 def _serve() -> None:
     import torch
+    import torch._dynamo  # an optimizer imports it when it is made, which takes seconds
     import torch.distributed as dist
 
     import runtime.connect
@@ -151,7 +152,9 @@ def _serve() -> None:
                 environment |= {"TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": "0"}
             started = []
             for rank, log in enumerate(asked["logs"]):
-                own = environment | {"RANK": str(rank), "LOCAL_RANK": str(rank)} | asked["env"]
+                own = asked["env"]
+                if world > 1:
+                    own = environment | {"RANK": str(rank), "LOCAL_RANK": str(rank)} | own
                 if (pid := os.fork()) == 0:
                     _rank(asked["argv"], asked["folder"], Path(log), own)
                 ranks[pid] = (number, rank)

@@ -21,6 +21,7 @@ save: {{every_steps: 4}}
 telemetry: {{console: json, hardware_every_s: 0}}
 stops: {{margin_s: 0, teardown_s: 2}}
 control_s: 20
+restarts: {{wait_s: 0}}
 """
 STEPS = 20
 
@@ -122,7 +123,7 @@ def test_a_fault_of_the_program_saves_what_there_is_and_says_that_starting_again
     assert told["failed"]["kind"] == "program"
     assert "a fault of the program" in json.dumps(told["failed"]["exception"])
     assert "emergency.saved" in told
-    finish(jobs, folder)
+    assert finish(jobs, folder) == whole[1]
     assert resumed_at(folder) == 6  # the last regular save was at 4
 
 
@@ -145,11 +146,45 @@ def test_a_lost_peer_is_a_resumable_failure_of_the_others(jobs: Jobs, folder: Pa
     assert finish(jobs, folder, 2) == whole[2]
 
 
+def test_a_loss_that_is_no_number_is_skipped_or_gone_back_from(jobs: Jobs, folder: Path) -> None:
+    """The bad batch is left out in both; going back does the steps since the last save again, to the same weights."""
+    skipped = finish(jobs, folder, 2, TINY_FAULT="nan:6:1")
+    other = made(folder.parent / "back", more="loss: {on_nan: roll_back}\n")
+    codes, logs = jobs.run(TINY, "run.yaml", folder=other, world=2, TINY_FAULT="nan:6:1")
+    assert codes == [Exit.DONE] * 2, logs[0][-3000:]
+    (back,) = [each for each in events(logs[0]) if each["event"] == "loss.rolled_back"]
+    assert (back["step"], back["left"]) == (4, 6)
+    assert ended(logs[0]) == skipped
+
+
+def test_a_loss_that_stays_bad_stops_the_run_for_good(jobs: Jobs, folder: Path) -> None:
+    made(folder / "stop", more="loss: {on_nan: stop}\n")
+    codes, logs = jobs.run(TINY, "run.yaml", folder=folder / "stop", world=2, TINY_FAULT="nan:6:1")
+    assert codes == [Exit.FAILED] * 2
+    assert all('"kind":"loss"' in log for log in logs)
+
+
+def test_replicas_that_part_are_named(jobs: Jobs, folder: Path) -> None:
+    made(folder / "odd", more="replicas: {every_steps: 5}\n")
+    codes, logs = jobs.run(TINY, "run.yaml", folder=folder / "odd", world=3, TINY_FAULT="bit:7:2", TINY_BATCH="6")
+    assert codes == [Exit.FAILED] * 3
+    assert "replicas differ after step 10: ranks 2" in logs[0]
+
+
+def test_a_run_that_gets_nowhere_is_not_started_for_ever(jobs: Jobs, folder: Path) -> None:
+    for _ in range(3):
+        codes, _ = jobs.run(TINY, "run.yaml", folder=folder, TINY_FAULT="update:2")
+        assert codes == [Exit.RESUMABLE_FAILURE]
+    codes, logs = jobs.run(TINY, "run.yaml", folder=folder, TINY_FAULT="update:2")
+    assert codes == [Exit.FAILED]
+    assert "failed without a new checkpoint" in logs[0]
+
+
 def test_a_done_run_that_is_started_again_does_nothing(jobs: Jobs, folder: Path, whole: dict[int, str]) -> None:
     assert finish(jobs, folder) == whole[1]
-    before = sorted(folder.glob("saved/*"))
+    before = sorted((path, path.stat().st_mtime_ns) for path in folder.glob("saved/step-*/*"))
     assert finish(jobs, folder) == whole[1]
-    assert sorted(folder.glob("saved/*")) == before
+    assert sorted((path, path.stat().st_mtime_ns) for path in folder.glob("saved/step-*/*")) == before
 
 
 def test_checkpoints_of_other_data_are_refused_and_left_alone(jobs: Jobs, folder: Path) -> None:

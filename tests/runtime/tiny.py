@@ -1,7 +1,8 @@
 """A training small enough for tests: python tiny.py CONFIG [--set NAME=VALUE …]
 
 TINY_FAULT=WHERE:STEP[:RANK] makes it fail there: `loss` before the update, `update` after it, `nan` with a loss that is
-none. TINY_PAUSE_S waits in each step. Ends with a line of what it came to: steps, samples, and a digest of the weights.
+none on that rank, `bit` with a weight that differs from then on. TINY_PAUSE_S waits in each step. Ends with a line of
+what it came to: steps, samples, and a digest of the weights.
 """
 
 import hashlib
@@ -43,7 +44,13 @@ def main() -> None:
     wrapped = DistributedDataParallel(model) if place.world > 1 else model
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 3)
-    data = Batches(Points(), 8, seed=config.seed, place=place, workers=int(os.environ.get("TINY_WORKERS", "0")))
+    data = Batches(
+        Points(),
+        int(os.environ.get("TINY_BATCH", "8")),
+        seed=config.seed,
+        place=place,
+        workers=int(os.environ.get("TINY_WORKERS", "0")),
+    )
     run = Run(config, model=wrapped, optimizer=optimizer, scheduler=scheduler, data=data)
     with run:
         for x, y in run.batches():
@@ -54,9 +61,13 @@ def main() -> None:
                 loss = loss * float("nan")
             optimizer.zero_grad()
             loss.backward()
-            optimizer.step()
+            if run.accepts(loss):
+                optimizer.step()
             if fault("update"):
                 raise ConnectionError("a peer is gone")
+            if fault("bit"):
+                with torch.no_grad():
+                    next(model.parameters()).view(-1)[0].add_(1e-3)
             scheduler.step()
             run.step(loss=loss)
             time.sleep(float(os.environ.get("TINY_PAUSE_S", "0")))
