@@ -1,7 +1,9 @@
 """Writes what the docs take from the code: `make docs`. `pages` says what, for the test that keeps it current."""
 
+import ast
 import functools
 import inspect
+import itertools
 import json
 import re
 from pathlib import Path
@@ -11,6 +13,8 @@ import typer
 from muster.cli import app
 from policies.catalogue import catalogue_markdown
 from policies.compatibility import Rule, load_rules
+from runtime.exits import Exit
+from runtime.failures.kinds import TREATMENTS
 from spec.draw import draw
 from spec.load import load, schema
 from spec.plan import ClusterPlan, derive
@@ -27,6 +31,7 @@ def pages() -> dict[str, str]:
         "pictures/lab.svg": draw(plan),
         "reference/commands.md": commands(),
         "reference/controls.md": catalogue_markdown(),
+        "reference/exit-codes.md": exit_codes(),
         "reference/proofs.md": proofs(plan),
         "reference/spec.schema.json": json.dumps(schema(), indent=2, ensure_ascii=False) + "\n",
     }
@@ -76,6 +81,53 @@ def proofs(plan: ClusterPlan) -> str:
         *(f"| `{rule.id}` | {_asks(rule)} | {rule.why} · {rule.source} |" for rule in load_rules()),
     ]
     return "\n".join(lines) + "\n"
+
+
+def exit_codes() -> str:
+    """What the processes of a training job end with, and after which failures."""
+    said = _said_of_members(Exit)
+    lines = [
+        "# Exit codes of a training job",
+        "",
+        "Every rank that uses `runtime/` ends with one of these. `python -m runtime.stops.launch`, which takes torchrun's",
+        "arguments, ends with the worst of its ranks' codes; torchrun itself ends with 1 whatever they were. `srun` ends",
+        "with the highest, which is the worst.",
+        "",
+        "| code | name | meaning |",
+        "|---|---|---|",
+        *(f"| {code.value} | `{code.name}` | {said[code.name]} |" for code in Exit),
+        "",
+        "Other codes are not the runtime's: 1 and 2 are Python's own (1 also of a process that native code held beyond the",
+        "watchdog's limit), and 128 + n or -n say that signal n ended the process, 9 mostly for memory or after a grace.",
+        "",
+        "## Failures",
+        "",
+        "An emergency save is tried only where the rank's state can still be read, and never in the middle of an",
+        "optimizer's step.",
+        "",
+        "| failure | code | emergency save | what to do |",
+        "|---|---|---|---|",
+        *(
+            f"| `{kind}` | {each.exit.value} | {'yes' if each.saveable else 'no'} | {each.advice} |"
+            for kind, each in TREATMENTS.items()
+        ),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _said_of_members(enum: type) -> dict[str, str]:
+    """The string below each member of an enumeration, which Python keeps only in the source."""
+    body = ast.parse(inspect.getsource(enum)).body[0]
+    if not isinstance(body, ast.ClassDef):
+        raise TypeError(f"{enum} is no class")
+    return {
+        member.targets[0].id: inspect.cleandoc(said.value.value)
+        for member, said in itertools.pairwise(body.body)
+        if isinstance(member, ast.Assign)
+        and isinstance(member.targets[0], ast.Name)
+        and isinstance(said, ast.Expr)
+        and isinstance(said.value, ast.Constant)
+    }
 
 
 def _more(function: object) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from runtime.checkpoint.install import local, told_dtype
 from runtime.checkpoint.pieces import Box, Held, Share, shares, split, whole
 from runtime.checkpoint.snapshot import Source
-from runtime.checkpoint.state import Captured, StateError
+from runtime.checkpoint.state import Captured, StateError, is_a
 from runtime.control import Control
 from runtime.place import Place
 
@@ -21,10 +21,10 @@ def box(tensor: "Tensor") -> Box:
     Raises StateError for a sum that is not made yet, and for a kind of tensor whose parts are not known here.
     """
     import torch
-    from torch.distributed.tensor import DTensor
-    from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
-    if isinstance(tensor, DTensor):
+    if is_a(tensor, "torch.distributed.tensor", "DTensor"):
+        from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+
         if any(each.is_partial() for each in tensor.placements):
             raise StateError("a DTensor holds partial sums · redistribute it before it is saved")
         extent, offset = compute_local_shape_and_global_offset(tensor.shape, tensor.device_mesh, tensor.placements)
@@ -39,9 +39,7 @@ def box(tensor: "Tensor") -> Box:
 
 def holders(tensor: "Tensor", alike: Sequence[int]) -> tuple[int, ...]:
     """The ranks that hold the same part: a DTensor's replicas, `alike` for any other tensor."""
-    from torch.distributed.tensor import DTensor
-
-    if not isinstance(tensor, DTensor):
+    if not is_a(tensor, "torch.distributed.tensor", "DTensor"):
         return tuple(alike)
     mesh, at = tensor.device_mesh, tensor.device_mesh.get_coordinate()
     if at is None:
@@ -86,11 +84,9 @@ class Layout:
 
     def sources(self, captured: Captured) -> list[tuple[Source, Share]]:
         """What this rank copies and writes."""
-        from torch.distributed.tensor import DTensor
-
         rank, held, tensors = self._place.rank, [], {}
         for name, each in captured.tensors.items():
-            equal = name in captured.equal or isinstance(each, DTensor)
+            equal = name in captured.equal or is_a(each, "torch.distributed.tensor", "DTensor")
             held.append(Held(name, box(each), each.element_size(), holders(each, self._alike), equal))
             tensors[name] = each
         for name, each in captured.own.items():

@@ -1,4 +1,4 @@
-"""One save in the background: written with retries, made whole by the leaders, its outcome kept until it is asked for."""
+"""One save in the background: written with retries, made whole by the leaders, its outcome kept until asked for."""
 
 import threading
 import time

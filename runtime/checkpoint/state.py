@@ -12,6 +12,7 @@ torch's get_state_dict is not used: it takes a step of an optimizer that has no 
 is saved (docs/decisions/0014-state-by-name.md).
 """
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
@@ -83,12 +84,19 @@ class Captured:
 
 def bare(model: "Module") -> "Module":
     """The model without the wrappers that only put a prefix before its names."""
-    from torch._dynamo import OptimizedModule
-    from torch.nn.parallel import DistributedDataParallel
+    while True:
+        if is_a(model, "torch.nn.parallel", "DistributedDataParallel"):
+            model = model.module
+        elif is_a(model, "torch._dynamo.eval_frame", "OptimizedModule"):
+            model = model._orig_mod
+        else:
+            return model
 
-    while isinstance(model, (DistributedDataParallel, OptimizedModule)):
-        model = model.module if isinstance(model, DistributedDataParallel) else model._orig_mod
-    return model
+
+def is_a(value: Any, module: str, name: str) -> bool:
+    """Whether it is of a class of torch's. Where nobody has imported that module (it takes seconds), nothing is."""
+    kind = getattr(sys.modules.get(module), name, None)
+    return kind is not None and isinstance(value, kind)
 
 
 def clean(name: str) -> str:
@@ -98,9 +106,7 @@ def clean(name: str) -> str:
 
 def parameters(model: "Module") -> "dict[str, Tensor]":
     """Parameters by clean name. Raises StateError where a wrapper hides them."""
-    from torch.distributed.fsdp import FullyShardedDataParallel
-
-    if any(isinstance(each, FullyShardedDataParallel) for each in model.modules()):
+    if any(is_a(each, "torch.distributed.fsdp", "FullyShardedDataParallel") for each in model.modules()):
         raise StateError("FullyShardedDataParallel flattens parameters · the model · shard it with fully_shard (FSDP2)")
     return {clean(name): each for name, each in bare(model).named_parameters(remove_duplicate=False)}
 

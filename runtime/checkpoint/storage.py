@@ -12,7 +12,6 @@ import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from concurrent.futures import TimeoutError as LateError
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
@@ -90,7 +89,10 @@ class Started(Generic[T]):
         """What it returned. Raises StorageError where it failed, StalledError where it does not return."""
         try:
             return self._future.result(self._stall_s)
-        except LateError:
+        except TimeoutError as late:
+            # Also what a soft network mount says by itself: that call has returned.
+            if self._future.done():
+                raise storage_error(late, self._what, self._path) from late
             raise StalledError(
                 f"cannot {self._what}: no answer for {self._stall_s:g} s · {self._path} · "
                 "look whether the storage's servers answer; a stale mount must be mounted again"
@@ -205,6 +207,8 @@ class Storage:
         try:
             self.create(temporary, raw)
             self.rename(temporary, path)
+        except StalledError:
+            raise
         except StorageError:
             with contextlib.suppress(StorageError):
                 self.unlink(temporary)

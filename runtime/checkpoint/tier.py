@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Self
 
-from pydantic import JsonValue, ValidationError
+from pydantic import JsonValue
 
 from runtime.checkpoint.crypt import Key, Sealer
 from runtime.checkpoint.format import (
@@ -24,6 +24,7 @@ from runtime.checkpoint.format import (
     again_of,
     head_key,
     pack,
+    record,
     step_name,
     step_of,
     unpack,
@@ -110,24 +111,22 @@ class Tier:
         parts = self._parts(beside, step, place, wanted, wait_s)
         taken = [again_of(name) for name in self._storage.names(self.folder) if step_of(name) == step]
         name = step_name(step, max(taken, default=-1) + 1)
-        try:
-            manifest = Manifest(
-                step=step,
-                folder=name,
-                attempt=place.attempt,
-                world=place.world,
-                whole=whole,
-                spec_digest=spec_digest,
-                image_digest=image_digest,
-                created=datetime.now(UTC),
-                config=dict(config or {}),
-                metric=metric,
-                values=dict(values or {}),
-                parts=tuple(parts),
-            )
-        except ValidationError as wrong:
-            told = wrong.errors(include_url=False, include_input=False)[0]["msg"]
-            raise CheckpointError(f"{beside}: {told} · the checkpoint is not committed") from None
+        manifest = record(
+            Manifest,
+            str(beside),
+            step=step,
+            folder=name,
+            attempt=place.attempt,
+            world=place.world,
+            whole=whole,
+            spec_digest=spec_digest,
+            image_digest=image_digest,
+            created=datetime.now(UTC),
+            config=dict(config or {}),
+            metric=metric,
+            values=dict(values or {}),
+            parts=tuple(parts),
+        )
         mine = {part.file for part in parts}
         for stray in self._storage.names(beside):
             if stray not in mine:

@@ -80,7 +80,7 @@ class Found(NamedTuple):
 
 
 def look(tiers: Tiers) -> Found:
-    """Reads the manifests of all levels. A node's own that cannot be read counts as empty, the shared one as a fault."""
+    """Reads the manifests of all levels. A node's own that cannot be read counts as empty, the shared one not."""
     found = Found({}, [], "")
     fault = ""
     for level in tiers:

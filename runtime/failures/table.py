@@ -73,7 +73,7 @@ TEXTS = tuple(
         ),
         (
             Kind.DESYNC,
-            r"ranks? .{0,200} failed to pass monitoredBarrier|rank \d+ has (fewer|more) parameters|not match.{0,200} rank",
+            r"failed to pass monitoredBarrier|rank \d+ has (fewer|more) parameters|not match.{0,200} rank",
         ),
         # The GPU itself, before NCCL, which quotes it.
         (Kind.PEER_LOST, r"invalid access of peer GPU memory"),
@@ -87,7 +87,10 @@ TEXTS = tuple(
         (Kind.STUCK, r"heartbeat monitor|watchdog got stuck|watchdog thread got stuck"),
         # The communicator. Aborts are what other ranks' failures do to this one.
         (Kind.PEER_LOST, r"communicator was aborted|remote process exited|peer .{0,200}(has )?(died|exited)"),
-        (Kind.PEER_LOST, r"connection (closed|reset) by (remote )?peer|broken pipe|socket closed|recvValue failed"),
+        (
+            Kind.PEER_LOST,
+            r"connection (closed|reset) by (remote )?peer|broken pipe|socket closed|recvValue failed|failed to recv, got 0 bytes",
+        ),
         (
             Kind.PEER_LOST,
             r"timed out waiting \d+ ?ms for (recv|send) operation|application timeout caused pair closure",
@@ -129,4 +132,7 @@ TEXTS = tuple(
         (Kind.STOPPED, r"DUE TO (TIME LIMIT|PREEMPTION)|\bPREEMPTED\b"),
     )
 )
-"""In order: the first that is found decides. No pattern looks on without bound: texts are long. Sources: public reports, and the texts of torch 2.x and gloo."""
+"""In order: the first that is found decides. No pattern looks on without bound: texts are long.
+
+Sources: public reports, and the texts of torch 2.x and gloo.
+"""

@@ -13,6 +13,8 @@ from runtime.telemetry.config import Alarms
 from runtime.telemetry.record import Step
 
 SIGMA_OF_MAD = 1.4826
+RENEW = 10
+"""Usual values after which the limit is worked out again: it moves slowly, and two medians a value are dear."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,10 @@ class History:
     beyond: tuple[float, ...] = ()
     rings: bool = False
     calm: int = 0
+    limits: tuple[float, float] | None = None
+    """The median and the highest usual value, as they were when they were last worked out."""
+    fresh: int = 0
+    """Values since then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,20 +75,23 @@ def seen(history: History, value: float, signal: Signal, config: Alarms) -> tupl
         return history, None
     if len(history.usual) < config.least:
         return replace(history, usual=(*history.usual, value)), None
-    middle, most = limit(history, signal.floor, config)
+    limits, fresh = history.limits, history.fresh
+    if limits is None or fresh >= RENEW:
+        limits, fresh = limit(history, signal.floor, config), 0
+    middle, most = limits
     if value <= most:
         usual, calm = (*history.usual, value)[-config.window :], history.calm + 1
         if not history.rings:
-            return History(usual), None
+            return History(usual, limits=limits, fresh=fresh + 1), None
         if calm < config.persist:
-            return History(usual, (), True, calm), None
-        return History(usual), Alarm(signal.name, False, value, middle, most)
+            return History(usual, (), True, calm, limits, fresh + 1), None
+        return History(usual, limits=limits, fresh=fresh + 1), Alarm(signal.name, False, value, middle, most)
     beyond = (*history.beyond, value)
     if len(beyond) >= config.window:
         return History(beyond), Alarm(signal.name, False, value, median(beyond), most)
     if not history.rings and len(beyond) >= config.persist:
-        return History(history.usual, beyond, True), Alarm(signal.name, True, median(beyond), middle, most)
-    return History(history.usual, beyond, history.rings), None
+        return replace(history, beyond=beyond, rings=True), Alarm(signal.name, True, median(beyond), middle, most)
+    return replace(history, beyond=beyond, calm=0, limits=limits, fresh=fresh), None
 
 
 def figures(step: Step) -> Mapping[str, float]:

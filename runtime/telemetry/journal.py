@@ -16,9 +16,9 @@ READ_LIMIT_BYTES = 64 << 20
 LINE_LIMIT_BYTES = 1 << 20
 WRITE_EVERY_S = 10.0
 UNWRITTEN_LIMIT_BYTES = 1 << 20
-RESTORED = frozenset({"checkpoint.restored", "loss.rolled_back"})
-"""Events whose `step` is where training goes on from."""
-COMMITTED = "checkpoint.committed"
+RESTORED = "checkpoint.restored"
+"""The event whose `step` is where training goes on from."""
+SAVED = frozenset({"checkpoint.saved", "checkpoint.committed"})
 
 
 def read(path: Path) -> Iterator[Line]:
@@ -64,14 +64,14 @@ class Journal:
         self._write(Started(at_s=self._written_s, attempt=place.attempt[:256], world=place.world))
 
     def take(self, batch: list[Step | Event]) -> None:
-        """Takes steps and events in, and writes every few seconds and at each committed checkpoint."""
+        """Takes steps and events in, and writes every few seconds and at each saved checkpoint."""
         for item in batch:
             if isinstance(item, Step):
                 self._stepped(item)
-            elif item.name in RESTORED and item.step is not None:
+            elif item.name == RESTORED and item.step is not None:
                 self._settle()
                 self._write(Back(at_s=item.at_ns / 1e9, step=max(-1, item.step)))
-            elif item.name == COMMITTED:
+            elif item.name in SAVED:
                 self._settle()
         if self._clock() - self._written_s >= self._every_s:
             self._settle()

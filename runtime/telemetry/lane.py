@@ -42,7 +42,7 @@ class Lane(Generic[T]):
         make: Callable[[], Receiver[T]],
         *,
         limit: int = 8192,
-        period_s: float = 0.25,
+        period_s: float = 0.5,
         beat: bool = False,
         tries: int = 1,
         changed: Changed = lambda _name, _why: None,

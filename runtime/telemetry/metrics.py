@@ -48,7 +48,7 @@ class Metrics:
         self._who = {"run": run, "rank": str(place.rank), "node": place.node}
         redactor = redactor or Redactor()
         self._phases, self._events = Bounded(len(PHASES) + 16, PHASES, redactor), Bounded(128, (), redactor)
-        self._checkpoint_kinds = Bounded(8, ("committed", "restored", "failed"), redactor)
+        self._checkpoint_kinds = Bounded(10, ("copied", "written", "saved", "restored", "failed"), redactor)
         self._made: dict[str, Any] = {}
         self._before: dict[tuple[str, ...], float] = {}
         self._kinds = {"gauge": Gauge, "counter": Counter, "histogram": Histogram}
@@ -88,9 +88,14 @@ class Metrics:
         if event.name.startswith("checkpoint."):
             kind = self._checkpoint_kinds(event.name.removeprefix("checkpoint."))
             self._number(event, "bytes", "gauge", "checkpoint_bytes", "Size of the latest checkpoint", kind)
-            self._number(event, "seconds", "histogram", "checkpoint_seconds", "Time that checkpoints took", kind)
-            about = "Time that training stood still for checkpoints"
-            self._number(event, "stall_s", "histogram", "checkpoint_stall_seconds", about, kind)
+            self._number(
+                event,
+                "seconds",
+                "histogram",
+                "checkpoint_seconds",
+                "Time of checkpoints by what was done: training stood still while one was copied",
+                kind,
+            )
 
     def reading(self, reading: Reading) -> None:
         """Takes a figure of the hardware in."""

@@ -6,6 +6,23 @@ from dataclasses import dataclass, field
 from typing import Any
 
 LEVELS = ("debug", "info", "warning", "error")
+ERRORS = frozenset({"failed", "stuck", "differs"})
+WARNINGS = frozenset(
+    {
+        "late",
+        "lost",
+        "missing",
+        "quarantined",
+        "refused",
+        "retried",
+        "skipped",
+        "slow",
+        "torn",
+        "unproven",
+        "unreadable",
+    }
+)
+"""Last words of an event's name that say how bad it is."""
 TEXT_LIMIT = 16_384
 """Characters of one text; a traceback may be long, a log line must not be a file."""
 FIELDS_LIMIT = 64
@@ -14,7 +31,7 @@ DEPTH_LIMIT = 4
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened. `at_ns` since the epoch; `step` is the one that was under way, by its number."""
+    """Something that happened. `at_ns` since the epoch; `step` is the event's own, else the latest that was done."""
 
     at_ns: int
     name: str
@@ -52,6 +69,12 @@ class Step:
     def seconds(self) -> float:
         """How long it took."""
         return (self.end_ns - self.start_ns) / 1e9
+
+
+def level_of(name: str) -> str:
+    """The level of an event that does not say it: by the last word of its name, as in `checkpoint.emergency_failed`."""
+    word = name.replace("_", ".").rpartition(".")[2]
+    return "error" if word in ERRORS else "warning" if word in WARNINGS else "info"
 
 
 def plain(value: Any, depth: int = 0) -> Any:

@@ -4,6 +4,7 @@ Nothing here may stop or slow a step: telling is an append to a bounded queue; e
 files, networks, devices) is done on the lanes' threads.
 """
 
+import atexit
 import logging
 import os
 import time
@@ -21,15 +22,17 @@ from runtime.telemetry.lane import Lane, Receiver
 from runtime.telemetry.log import Bridge, LogFile, console, json_line
 from runtime.telemetry.loki import LokiPush
 from runtime.telemetry.metrics import Metrics
-from runtime.telemetry.record import FIELDS_LIMIT, LEVELS, Event, Step, plain
+from runtime.telemetry.record import FIELDS_LIMIT, LEVELS, Event, Step, level_of, plain
 from runtime.telemetry.redact import Redactor
 from runtime.telemetry.scrape import Answers, Pushes
 from runtime.telemetry.steps import Phase, Stopwatch
 
 
 class Telemetry:
-    """Is a Tell: `telemetry("checkpoint.committed", step=5, seconds=1.2)`. `level` is debug, info, warning or error;
-    where it is not given, an event whose name ends in `failed` is an error.
+    """Is a Tell: `telemetry("checkpoint.saved", step=5, seconds=1.2)`.
+
+    `level` is debug, info, warning or error; where it is not given, the name's last word decides: what `failed` is an
+    error.
 
     None of the methods raises, and none waits but `flush` and `close`. Made on the thread that trains.
     """
@@ -48,6 +51,7 @@ class Telemetry:
         self._bridge: Bridge | None = None
         self._join()
         os.register_at_fork(after_in_child=_silent_in_child(self))
+        atexit.register(self.close)  # an uncaught error is told, too
 
     def __call__(self, event: str, /, **fields: Any) -> None:
         try:
@@ -55,7 +59,7 @@ class Telemetry:
                 return
             level = fields.pop("level", None)
             if level not in LEVELS:
-                level = "error" if event.rpartition(".")[2] == "failed" else "info"
+                level = level_of(event)
             step = fields.pop("step", self._step)
             told = {name: plain(each) for name, each in list(fields.items())[:FIELDS_LIMIT]}
             record = Event(time.time_ns(), str(event)[:200], level, step if isinstance(step, int) else None, told)
@@ -116,6 +120,7 @@ class Telemetry:
         if not self._open:
             return
         end = time.monotonic() + limit_s
+        atexit.unregister(self.close)
         if self._bridge is not None:
             logging.getLogger().removeHandler(self._bridge)
         self._open = False
@@ -160,7 +165,7 @@ class Telemetry:
             self._serve("hardware", lambda: Measuring(place.leads_node, metrics), config.hardware_every_s)
         if (scrape := config.scrape) is not None:
             targets = config.folder / "targets" if config.folder is not None else None
-            self._serve("scrape", lambda: Answers(scrape, place, run, metrics, targets), 1.0)
+            self._serve("scrape", lambda: Answers(scrape, place, run, metrics, targets), 30.0)
         if (push := config.push) is not None:
             self._serve("push", lambda: Pushes(push, place, run, metrics), push.every_s)
         if config.capture_logging:

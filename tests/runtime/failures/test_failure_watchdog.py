@@ -42,7 +42,11 @@ def stuck(folder: Path, *what: str) -> list["subprocess.CompletedProcess[str]"]:
     ]
     found = []
     for rank in ranks:
-        out, _ = rank.communicate(timeout=90)
+        try:
+            out, _ = rank.communicate(timeout=60)
+        except subprocess.TimeoutExpired:
+            rank.kill()
+            out, _ = rank.communicate()
         found.append(subprocess.CompletedProcess(rank.args, rank.returncode, out))
     return found
 
@@ -54,6 +58,7 @@ def test_every_rank_of_a_stuck_job_writes_its_stacks_and_ends_resumable(tmp_path
     assert "all_reduce" in stacks[0]
     assert "slow_data" in stacks[1]
     assert "after step 11" in stacks[0]
+    assert b"gloo:all_reduce" in (tmp_path / "stacks" / "7-rank-0.stacks.gloo.json").read_bytes()
     assert all("step.stuck" in each.stdout for each in ranks)
 
 

@@ -1,13 +1,17 @@
 """An alarm rings when a signal leaves its own history, and only then; the same values give the same alarms."""
 
 import random
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from runtime.place import Place
 from runtime.telemetry.alarms import Alarm, Guard, History, Signal, seen
-from runtime.telemetry.config import Alarms
+from runtime.telemetry.config import Alarms, Worth
+from runtime.telemetry.digest import Digest
+from runtime.telemetry.metrics import Metrics
 from runtime.telemetry.record import Step
 
 CONFIG = Alarms(window=100, least=30, persist=5)
@@ -95,3 +99,24 @@ def test_a_step_is_judged_by_its_shares_and_a_checkpoint_is_no_slow_step() -> No
     told = [alarm.signal for number in range(10) for alarm in guard.see(step(number, communication_s=1.0))]
     assert sorted(told) == ["communication", "step_time"]
     assert guard.rings
+
+
+def test_a_step_out_of_its_history_is_handed_on_as_such_and_told_and_counted() -> None:
+    told: list[tuple[str, dict[str, Any]]] = []
+    handed: list[bool] = []
+    metrics = Metrics(Place(), "run", Worth())
+    digest = Digest(
+        metrics,
+        CONFIG,
+        [lambda _, strange: handed.append(strange)],
+        lambda event, /, **fields: told.append((event, fields)),
+    )
+    digest.take([Step(number, 0, 10**9, {"data": 10**8}) for number in range(50)])
+    assert not any(handed)
+    digest.take([Step(number, 0, 2 * 10**9, {"data": 12 * 10**8}) for number in range(50, 60)])
+    assert handed[50:] == [True] * 10
+    assert [name for name, _ in told] == ["alarm.step_time", "alarm.data_wait"]
+    assert all(fields["level"] == "warning" and fields["step"] == 54 for _, fields in told)
+    shown = {each.labels["signal"]: each.value for family in metrics.registry.collect() for each in family.samples
+             if each.name == "muster_alarm"}  # fmt: skip
+    assert shown == {"step_time": 1, "data_wait": 1}

@@ -151,7 +151,7 @@ def test_a_journal_that_grew_is_summed_up_and_nothing_is_forgotten(tmp_path: Pat
     journal = Journal(path, place, clock=lambda: 0.0)
     for number in range(1, 400):
         journal.take([step(number, float(number))])
-        journal.take([Event(number * 10**9, "checkpoint.committed", "info", number)])
+        journal.take([Event(number * 10**9, "checkpoint.saved", "info", number)])
     journal.close()
     before = summed(path)
     padding = Beat(at_s=399).model_dump_json().encode() + b"\n"

@@ -61,13 +61,14 @@ def test_mfu_is_absent_where_a_figure_for_it_is_missing() -> None:
 
 def test_checkpoints_tell_their_size_and_time(place: Place) -> None:
     metrics = Metrics(place, "run", Worth())
-    metrics.event(Event(0, "checkpoint.committed", "info", 1, {"bytes": 1000, "seconds": 2.0, "stall_s": 0.25}))
-    metrics.event(Event(0, "checkpoint.committed", "info", 2, {"bytes": "many", "seconds": True}))
-    assert value(metrics, "muster_checkpoint_bytes", kind="committed") == 1000
-    assert value(metrics, "muster_checkpoint_seconds_sum", kind="committed") == 2
-    assert value(metrics, "muster_checkpoint_seconds_count", kind="committed") == 1
-    assert value(metrics, "muster_checkpoint_stall_seconds_sum", kind="committed") == 0.25
-    assert value(metrics, "muster_events_total", event="checkpoint.committed", level="info") == 2
+    metrics.event(Event(0, "checkpoint.saved", "info", 1, {"bytes": 1000, "seconds": 2.0}))
+    metrics.event(Event(0, "checkpoint.saved", "info", 2, {"bytes": "many", "seconds": True}))
+    metrics.event(Event(0, "checkpoint.copied", "info", 3, {"seconds": 0.25}))
+    assert value(metrics, "muster_checkpoint_bytes", kind="saved") == 1000
+    assert value(metrics, "muster_checkpoint_seconds_sum", kind="saved") == 2
+    assert value(metrics, "muster_checkpoint_seconds_count", kind="saved") == 1
+    assert value(metrics, "muster_checkpoint_seconds_sum", kind="copied") == 0.25
+    assert value(metrics, "muster_events_total", event="checkpoint.saved", level="info") == 2
 
 
 def test_names_without_end_do_not_make_series_without_end(place: Place) -> None:

@@ -55,8 +55,11 @@ def test_it_is_what_the_parts_of_the_runtime_tell(place: Place, tmp_path: Path) 
     tell("checkpoint.committed", step=5, seconds=1.5)
     tell("save.failed")
     tell("odd", level="loud")
+    tell("replica.differs")
+    tell("checkpoint.lease.lost")
     telemetry.close()
-    committed, failed, odd = lines(tmp_path)
+    committed, failed, odd, *worse = lines(tmp_path)
+    assert [each["level"] for each in worse] == ["error", "warning"]
     assert (committed["step"], committed["seconds"], committed["level"]) == (5, 1.5, "info")
     assert (failed["level"], odd["level"]) == ("error", "info")
     assert {"time", "host", "rank", "pid", "attempt", "run"} <= set(committed)
@@ -298,3 +301,19 @@ def test_closing_twice_and_telling_after_the_end_do_nothing(tmp_path: Path, plac
     telemetry("late")
     telemetry.step_done(1)
     assert not (tmp_path / "logs").exists()
+
+
+def test_what_was_told_before_an_uncaught_error_is_written(tmp_path: Path) -> None:
+    program = """
+import sys
+from pathlib import Path
+from runtime.telemetry import Telemetry, TelemetryConfig
+telemetry = Telemetry(TelemetryConfig(folder=Path(sys.argv[1]), console="off"))
+telemetry("the.last.words")
+raise MemoryError
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path)], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 1
+    assert [each["event"] for each in lines(tmp_path)] == ["the.last.words"]
