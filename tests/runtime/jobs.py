@@ -77,7 +77,7 @@ class Jobs:
         asked = {"number": number, "argv": [str(script), *argv], "folder": str(folder), "env": env}
         self._in.write(json.dumps({**asked, "logs": [str(each) for each in logs]}) + "\n")
         self._in.flush()
-        end = time.monotonic() + 60
+        end = time.monotonic() + 200  # torch is imported first, on a machine that may be busy
         while number not in self.begun:
             assert time.monotonic() < end, "the server of jobs does not answer"
             self.heard(0.05)

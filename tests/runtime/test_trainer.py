@@ -40,7 +40,7 @@ def test_every_mistake_is_told_at_once_with_its_line(tmp_path: Path) -> None:
 def test_a_file_that_is_no_configuration_is_refused(tmp_path: Path, content: str) -> None:
     path = tmp_path / "run.yaml"
     path.write_text(content)
-    with pytest.raises(ConfigError, match=r"run\.yaml:1: "):
+    with pytest.raises(ConfigError, match=r"run\.yaml:\d: "):
         load(path)
 
 
