@@ -215,8 +215,9 @@ class Run:
         Returns the code to leave with. Never raises.
         """
         self._stream = None
-        exit = self._failed(error) if error is not None else self._ended()
-        exit = self.stopper.finish(exit)
+        with self.watchdog.patient(self._patience_s):
+            exit = self._failed(error) if error is not None else self._ended()
+            exit = self.stopper.finish(exit)
         self.restarts.ended(exit)
         self._close()
         return exit
@@ -227,8 +228,9 @@ class Run:
             self._stream = data.until(epochs * order.length if epochs is not None and order is not None else None)
         return self._stream
 
-    def _save(self, metric: float | None = None, wait: bool = False) -> None:
-        stall_s = self.checkpointer.save(self.training, self.number, metric, wait=wait)
+    def _save(self, metric: float | None = None) -> None:
+        with self.watchdog.patient(self._patience_s):  # for the save before this one, if storage is slow
+            stall_s = self.checkpointer.save(self.training, self.number, metric)
         self.schedule.saved(self.number, stall_s)
         self._saved = self.number
 
@@ -254,6 +256,11 @@ class Run:
             self.boundary.intact = False  # not worth saving
             ranks = ", ".join(map(str, differing.ranks))
             raise ReplicaError(f"replicas differ after step {self.number}: ranks {ranks} · examine their nodes")
+
+    @property
+    def _patience_s(self) -> float:
+        """How long a boundary may take that waits for a save: each has a limit of its own."""
+        return 2 * self.config.checkpoints.save_limit_s + self.config.stops.meeting_s + self.config.watchdog.limit_s
 
     def _look_at_saves(self) -> None:
         """How long saves take, for the stop and the schedule; and whether one failed for which the job is to stop."""

@@ -6,6 +6,9 @@ from torch import Tensor, nn
 SIDE = 12
 """Pixels of a picture's side."""
 
+RATE = 0.005
+"""The learning rate, for AdamW."""
+
 GLYPHS = [
     "01110 10001 10011 10101 11001 10001 01110",
     "00100 01100 00100 00100 00100 00100 01110",

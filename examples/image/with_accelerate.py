@@ -10,7 +10,7 @@ watch()
 import torch  # noqa: E402
 from accelerate import Accelerator  # noqa: E402
 from accelerate.utils import set_seed  # noqa: E402
-from model import Digits, Reader, right  # noqa: E402
+from model import RATE, Digits, Reader, right  # noqa: E402
 from torch.utils.data import DataLoader  # noqa: E402
 
 from runtime.accelerate import AcceleratedRun  # noqa: E402
@@ -23,7 +23,7 @@ def main() -> None:
     accelerator = Accelerator(cpu=not torch.cuda.is_available(), gradient_accumulation_steps=2)
     set_seed(config.seed)
     reader = Reader()
-    model, optimizer = accelerator.prepare(reader, torch.optim.AdamW(reader.parameters()))
+    model, optimizer = accelerator.prepare(reader, torch.optim.AdamW(reader.parameters(), lr=RATE))
     loader = DataLoader(Digits(), batch_size=32, shuffle=True, num_workers=1)
 
     run = AcceleratedRun(accelerator, config, model=model, optimizer=optimizer, data=loader)

@@ -10,7 +10,7 @@ watch()
 
 import torch  # noqa: E402
 from lightning.pytorch import LightningModule, Trainer, seed_everything  # noqa: E402
-from model import Digits, Reader, right  # noqa: E402
+from model import RATE, Digits, Reader, right  # noqa: E402
 from torch import Tensor  # noqa: E402
 from torch.utils.data import DataLoader  # noqa: E402
 
@@ -32,7 +32,7 @@ class Digitizer(LightningModule):
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """AdamW over all parameters."""
-        return torch.optim.AdamW(self.parameters())
+        return torch.optim.AdamW(self.parameters(), lr=RATE)
 
 
 def main() -> None:
