@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from runtime.order import seed_of
 
@@ -23,21 +23,29 @@ class Boundary:
     def __init__(self, model: "Module", optimizers: "Sequence[Optimizer]", seed: int, rank: int) -> None:
         from torch.nn.modules.batchnorm import _NormBase
 
-        self.intact = True
-        """Whether no optimizer has begun an update since the last boundary."""
-        self._seed, self._rank = seed, rank
+        self._model, self._optimizers, self._seed, self._rank = model, optimizers, seed, rank
+        self._spoilt = False
+        self._versions: list[int] = []
         self._statistics = [
             buffer for module in model.modules() if isinstance(module, _NormBase) for buffer in module.buffers()
         ]
         self._kept = [each.clone() for each in self._statistics]
-        self._hooks = [each.register_step_pre_hook(self._update_begins) for each in optimizers]
+
+    @property
+    def intact(self) -> bool:
+        """Whether no parameter, and nothing that an optimizer keeps, was written since the last boundary."""
+        return not self._spoilt and self._versions == self._written()
+
+    def spoil(self) -> None:
+        """Says that the state is not worth saving, until the next boundary."""
+        self._spoilt = True
 
     def at(self, step: int) -> None:
-        """The boundary after `step`. About 50 microseconds, and a copy of the statistics where they are."""
+        """The boundary after `step`. About 100 microseconds for 1,000 parameters, and a copy of the statistics."""
         import numpy as np
         import torch
 
-        self.intact = True
+        self._spoilt, self._versions = False, self._written()
         for kept, now in zip(self._kept, self._statistics, strict=True):
             kept.copy_(now)
         seed = seed_of(seed_of(self._seed, step), self._rank)
@@ -53,10 +61,12 @@ class Boundary:
             for kept, now in zip(self._kept, self._statistics, strict=True):
                 now.copy_(kept)
 
-    def close(self) -> None:
-        """Takes the hooks off."""
-        for hook in self._hooks:
-            hook.remove()
+    def _written(self) -> list[int]:
+        """How often each tensor was written in place, as torch counts it: no need to look at what is in it."""
+        import torch
 
-    def _update_begins(self, *_: Any) -> None:
-        self.intact = False
+        tensors: list[torch.Tensor] = list(self._model.parameters())
+        for optimizer in self._optimizers:
+            for state in optimizer.state.values():
+                tensors += [each for each in state.values() if isinstance(each, torch.Tensor)]
+        return [each._version for each in tensors]

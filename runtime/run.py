@@ -253,7 +253,7 @@ class Run:
             return
         found = digest(each for _, each in sorted(parameters(self.training.model).items()))
         if differing := compare(self.control, "model", found, self.number, "parameters", self.tell):
-            self.boundary.intact = False  # not worth saving
+            self.boundary.spoil()
             ranks = ", ".join(map(str, differing.ranks))
             raise ReplicaError(f"replicas differ after step {self.number}: ranks {ranks} · examine their nodes")
 
@@ -304,7 +304,6 @@ class Run:
             raise CheckpointError("the emergency save did not come to stand · the last good checkpoint is used")
 
     def _close(self) -> None:
-        self.boundary.close()
         self.watchdog.close()
         self.checkpointer.close()
         self.control.close()

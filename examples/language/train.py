@@ -36,6 +36,7 @@ def main() -> None:
     wrapped = DistributedDataParallel(model) if place.world > 1 else model
 
     run = Run(config, model=wrapped, optimizer=optimizer, scheduler=scheduler, data=data)
+    loss = torch.tensor(0.0)
     with run:
         for seen, target in run.batches():
             with run.phase("forward"):
@@ -49,7 +50,7 @@ def main() -> None:
                 scheduler.step()
             run.step(loss=loss, grad_norm=norm, tokens=seen.numel())
 
-    if place.leads:
+    if place.leads and loss:
         sys.stdout.write(f"done after {run.number} steps, loss {loss.item():.2f} nats a byte\n")
 
 

@@ -59,7 +59,7 @@ def main() -> None:
     optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
     wrapped = DistributedDataParallel(model) if place.world > 1 else model
 
-    run = Run(config, model=wrapped, optimizer=optimizer)
+    run, lasted = Run(config, model=wrapped, optimizer=optimizer), 0.0
     with run:
         for version in run.steps():
             simulators.publish(policy_of(model), version)
@@ -70,11 +70,12 @@ def main() -> None:
             loss.backward()
             optimizer.step()
             steps = sum(len(each.pushed) for each in episodes)
-            run.step(loss=loss, samples=steps, metric=steps / len(episodes))
+            lasted = steps / len(episodes)
+            run.step(loss=loss, samples=steps, metric=lasted)
 
     simulators.close()
-    if place.leads:
-        sys.stdout.write(f"done after {run.number} rounds, the pole stands for {steps / len(episodes):.0f} steps\n")
+    if place.leads and lasted:
+        sys.stdout.write(f"done after {run.number} rounds, the pole stands for {lasted:.0f} steps\n")
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ STEPS = {
     "image/train.py": 16,
     "image/with_lightning.py": 16,
     "image/with_accelerate.py": 16,
-    "reinforcement/train.py": 16,
+    "reinforcement/train.py": 80,
 }
 PAGES = sorted((ROOT / "docs").glob("training-*.md"))
 
