@@ -154,13 +154,20 @@ class Storage:
 
     # What the tier does with files and folders.
 
-    def make_folder(self, path: Path) -> None:
-        """Makes it and what is above it; it may be there."""
-        self.do("make the folder", path, lambda: path.mkdir(parents=True, exist_ok=True))
+    def make_folder(self, path: Path) -> bool:
+        """Makes it, and says whether it did; it may be there. What is above it must be there.
 
-    def absent(self, path: Path) -> bool:
-        """Whether there is nothing of that name."""
-        return self.do("look at the folder", path, lambda: not path.exists())
+        Where a mount is gone, its empty folder is on another disk: that must not be filled instead.
+        """
+
+        def make() -> bool:
+            try:
+                path.mkdir()
+            except FileExistsError:
+                return False
+            return True
+
+        return self.do("make the folder", path, make)
 
     def names(self, path: Path) -> list[str]:
         """What is in a folder; nothing where there is none."""

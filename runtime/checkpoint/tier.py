@@ -51,10 +51,10 @@ class NoCheckpointError(CheckpointError):
 
 
 class Tier:
-    """The checkpoints in one folder. Readers may be many; `begin` is every rank's; other changes are the leader's.
+    """The checkpoints in one folder, which is made at the first save, if what is above it is there.
 
-    Every call may raise StorageError, within about `stall_s` a system call. Nothing that is committed is changed by a
-    call that fails.
+    Readers may be many; `begin` is every rank's; other changes are the leader's. Every call may raise StorageError,
+    within about `stall_s` a system call. Nothing that is committed is changed by a call that fails.
     """
 
     def __init__(
@@ -69,6 +69,7 @@ class Tier:
         self.folder = Path(folder)
         self._key, self._tell = key, tell
         self._storage = Storage(stall_s)
+        self._made = False
         self._lease = Lease(self._storage, self.folder, tell, lease_s)
 
     # Writing.
@@ -83,6 +84,7 @@ class Tier:
 
     def begin(self, step: int, place: Place, turn: int = 0) -> Writing:
         """A rank's share of a checkpoint. `turn` counts saves, alike on all ranks: no two mix parts."""
+        self._make_folder()
         return Writing(self._storage, self._beside(step, place, turn), step, place, self._key, self._tell)
 
     def commit(
@@ -272,11 +274,11 @@ class Tier:
         self._lease.renew()
 
     def _make_folder(self) -> None:
-        """The folder, and the names above it that were not there, made to last."""
-        missing = [each for each in (self.folder, *self.folder.parents) if self._storage.absent(each)]
-        self._storage.make_folder(self.folder)
-        for each in missing:
-            self._storage.sync_folder(each.parent)
+        """The folder, once: if it is missing later, its mount is gone, and what is below is another disk."""
+        if not self._made:
+            if self._storage.make_folder(self.folder):
+                self._storage.sync_folder(self.folder.parent)
+            self._made = True
 
     def _name(self, step: int) -> str:
         names = [name for name in self._storage.names(self.folder) if step_of(name) == step]

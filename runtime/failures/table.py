@@ -89,8 +89,9 @@ TEXTS = tuple(
         (Kind.PEER_LOST, r"communicator was aborted|remote process exited|peer .{0,200}(has )?(died|exited)"),
         (
             Kind.PEER_LOST,
-            r"connection (closed|reset) by (remote )?peer|broken pipe|socket closed|recvValue failed|failed to recv, got 0 bytes",
+            r"connection (closed|reset) by (remote )?peer|broken pipe|socket closed|recvValue failed",
         ),
+        (Kind.PEER_LOST, r"failed to recv, got 0 bytes|connection was likely closed"),
         (
             Kind.PEER_LOST,
             r"timed out waiting \d+ ?ms for (recv|send) operation|application timeout caused pair closure",

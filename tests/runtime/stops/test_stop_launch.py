@@ -29,9 +29,16 @@ WORKER = """
     rank, attempt = int(os.environ["RANK"]), int(os.environ["TORCHELASTIC_RESTART_COUNT"])
     (here / f"started.{rank}.{attempt}").touch()
 
-    def asked(*numbers):
-        while not any(signals.came(number) for number in numbers):
+    agent = os.getppid()
+
+    def until(condition):
+        while not condition():
+            if os.getppid() != agent:
+                os._exit(70)  # the test gave up
             time.sleep(0.01)
+
+    def asked(*numbers):
+        until(lambda: any(signals.came(number) for number in numbers))
 """
 
 
@@ -85,8 +92,7 @@ def test_a_signal_to_the_agent_stops_the_job_with_its_code_however_often_it_come
     worker = """
         asked(signal.SIGTERM)
         (here / f"asked.{rank}").touch()
-        while not (here / "again").exists():
-            time.sleep(0.01)
+        until((here / "again").exists)
         leave(Exit.RESUMABLE_STOP)
     """
     with launched(tmp_path, worker) as process:

@@ -73,6 +73,11 @@ def test_a_signal_is_known_while_the_main_thread_is_in_native_code() -> None:
         from runtime.stops.signals import watch
         signals = watch()
         def tell():
+            quiet = 0
+            while quiet < 50:  # until the main thread has gone to sleep in the call for good
+                state = open("/proc/self/stat").read().rpartition(")")[2].split()[0]
+                quiet = quiet + 1 if state == "S" else 0
+                time.sleep(0.005)
             os.kill(os.getpid(), signal.SIGTERM)
             while signals.came(signal.SIGTERM) is None:
                 time.sleep(0.001)

@@ -96,6 +96,7 @@ def test_a_step_is_judged_by_its_shares_and_a_checkpoint_is_no_slow_step() -> No
     guard = Guard(CONFIG)
     steps = [step(number, checkpoint_s=60.0 * (number % 20 == 0)) for number in range(100)]
     assert [guard.see(each) for each in steps] == [[]] * 100
+    assert [guard.see(step(number, checkpoint_s=60.0)) for number in range(10)] == [[]] * 10
     told = [alarm.signal for number in range(10) for alarm in guard.see(step(number, communication_s=1.0))]
     assert sorted(told) == ["communication", "step_time"]
     assert guard.rings

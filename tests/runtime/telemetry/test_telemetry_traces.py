@@ -33,7 +33,13 @@ def test_all_ranks_of_a_step_have_one_trace_and_no_span_twice(run: str, attempt:
 
 @given(st.lists(st.tuples(TEXTS, TEXTS, STEPS), min_size=2, max_size=20, unique=True))
 def test_another_run_attempt_or_step_is_another_trace(which: list[tuple[str, str, int]]) -> None:
+    which += [(run + "x", attempt, step) for run, attempt, step in which[:1]]
+    which += [(run, attempt + "x", step) for run, attempt, step in which[:1]]
+    which += [(run, attempt, step + 1) for run, attempt, step in which[:1]]
+    which = list(set(which))
     assert len({trace_id(*each) for each in which}) == len(which)
+    assert len({span_id(*each) for each in which}) == len(which)
+    assert len({span_id(*each, 0) for each in which}) == len(which)
 
 
 @given(TEXTS, TEXTS, STEPS, st.floats(0, 1), st.floats(0, 1))

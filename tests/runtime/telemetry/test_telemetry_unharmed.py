@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -176,12 +177,15 @@ sys.exit(7)
 
 
 def test_a_forked_worker_tells_nothing_and_ends(tmp_path: Path, place: Place) -> None:
+    """Whatever a thread held at that moment is held in the child for ever."""
     telemetry = Telemetry(config(folder=tmp_path), place)
-    child = os.fork()
-    if child == 0:
-        telemetry("from.the.child")
-        telemetry.close()
-        os._exit(0)
+    with telemetry._first[0]._nudge._cond:
+        child = os.fork()
+        if child == 0:
+            signal.alarm(20)
+            telemetry("from.the.child")
+            telemetry.close()
+            os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     telemetry("from.the.parent")
     telemetry.close()
