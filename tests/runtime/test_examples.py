@@ -28,7 +28,7 @@ PAGES = sorted((ROOT / "docs").glob("training-*.md"))
 
 def hashes(folder: Path, step: int) -> dict[str, str]:
     """Of all that the checkpoint of a step holds, by name: weights, optimizer, random state."""
-    (saved,) = folder.glob("runs/*")
+    (saved,) = folder.glob("run-*")
     with Tier(saved) as tier:
         manifest: Manifest = tier.verify(step)
     return {f"{piece.name}@{piece.offset}": piece.hash for part in manifest.parts for piece in part.pieces}
