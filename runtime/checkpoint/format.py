@@ -67,7 +67,11 @@ Box = Annotated[tuple[Count, ...], Field(max_length=MOST_DIMENSIONS)]
 
 
 class _Record(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    # A scheduler's best loss so far is infinite at first: it must not come back as none.
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
+
+
+D = TypeVar("D", bound=_Record)
 
 
 class Piece(_Record):
@@ -221,6 +225,20 @@ def again_of(name: str) -> int:
     return int(name.partition(".")[2] or 0)
 
 
+def record(model: type[D], where: str, **fields: Any) -> D:
+    """A record of our own making. Raises CheckpointError where the caller's values are none that can be kept."""
+    try:
+        return model(**fields)
+    except ValidationError as wrong:
+        raise CheckpointError(f"{where}: {_first(wrong)} · nothing is committed") from None
+
+
+def _first(wrong: ValidationError) -> str:
+    first = wrong.errors(include_url=False, include_input=False)[0]
+    place = ".".join(str(each) for each in first["loc"][:4])
+    return f"{place}: {first['msg']}" if place else first["msg"]
+
+
 class _Head(BaseModel):
     model_config = ConfigDict(frozen=True)
 
@@ -229,9 +247,6 @@ class _Head(BaseModel):
     size: Count
     hash: Hash
     key: str = ""
-
-
-D = TypeVar("D", bound=_Record)
 
 
 def pack(record: BaseModel, kind: str, key: str = "", seal: Any = None) -> bytes:
@@ -261,11 +276,7 @@ def unpack(raw: bytes, model: type[D], kind: str, where: str, unseal: Any = None
     try:
         return model.model_validate_json(body)
     except ValidationError as wrong:
-        first = wrong.errors(include_url=False, include_input=False)[0]
-        place = ".".join(str(each) for each in first["loc"])
-        raise TornError(
-            f"{where} contradicts itself: {place or kind}: {first['msg']} · use an older checkpoint"
-        ) from None
+        raise TornError(f"{where} contradicts itself: {_first(wrong)} · use an older checkpoint") from None
 
 
 def _head(raw: bytes, where: str) -> tuple[_Head, bytes]:

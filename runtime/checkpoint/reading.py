@@ -61,7 +61,10 @@ class Reader:
             filled = 0
             for at, chunk in self._chunks(piece, None):
                 digest.update(chunk)
-                plain = self._sealer.unseal(chunk, at)
+                try:
+                    plain = self._sealer.unseal(chunk, at)
+                except TornError:
+                    raise self._damaged(piece) from None
                 if filled + len(plain) > target.nbytes:
                     raise TornError(f"{piece.name} in {self._path}: more bytes than the box holds")
                 target[filled : filled + len(plain)] = plain
@@ -73,10 +76,13 @@ class Reader:
 
     def _same(self, piece: Piece, found: str) -> None:
         if found != piece.hash:
-            raise TornError(
-                f"{piece.name} at byte {piece.at} of {self._path}: its bytes are not those that were written · "
-                "use an older checkpoint"
-            )
+            raise self._damaged(piece)
+
+    def _damaged(self, piece: Piece) -> TornError:
+        return TornError(
+            f"{piece.name} at byte {piece.at} of {self._path}: its bytes are not those that were written · "
+            "use an older checkpoint"
+        )
 
     def _chunks(self, piece: Piece, target: memoryview | None) -> Iterator[tuple[int, memoryview]]:
         """Place and bytes of each chunk, in order, read ahead: into the target, or into buffers in turn."""

@@ -12,7 +12,6 @@ import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from concurrent.futures import TimeoutError as LateError
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
@@ -90,7 +89,10 @@ class Started(Generic[T]):
         """What it returned. Raises StorageError where it failed, StalledError where it does not return."""
         try:
             return self._future.result(self._stall_s)
-        except LateError:
+        except TimeoutError as late:
+            # Also what a soft network mount says by itself: that call has returned.
+            if self._future.done():
+                raise storage_error(late, self._what, self._path) from late
             raise StalledError(
                 f"cannot {self._what}: no answer for {self._stall_s:g} s · {self._path} · "
                 "look whether the storage's servers answer; a stale mount must be mounted again"
@@ -152,9 +154,20 @@ class Storage:
 
     # What the tier does with files and folders.
 
-    def make_folder(self, path: Path) -> None:
-        """Makes it and what is above it; it may be there."""
-        self.do("make the folder", path, lambda: path.mkdir(parents=True, exist_ok=True))
+    def make_folder(self, path: Path) -> bool:
+        """Makes it, and says whether it did; it may be there. What is above it must be there.
+
+        Where a mount is gone, its empty folder is on another disk: that must not be filled instead.
+        """
+
+        def make() -> bool:
+            try:
+                path.mkdir()
+            except FileExistsError:
+                return False
+            return True
+
+        return self.do("make the folder", path, make)
 
     def names(self, path: Path) -> list[str]:
         """What is in a folder; nothing where there is none."""
@@ -198,21 +211,28 @@ class Storage:
     def put(self, path: Path, raw: bytes, temporary: Path) -> None:
         """A small file, whole or not at all: written beside, synced, renamed, and the folder synced."""
 
-        def write() -> None:
-            fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
-            with open(fd, "wb") as file:  # noqa: PTH123
-                file.write(raw)
-                file.flush()
-                os.fsync(fd)
-
         try:
-            self.do("write the file", temporary, write)
+            self.create(temporary, raw)
             self.rename(temporary, path)
+        except StalledError:
+            raise
         except StorageError:
             with contextlib.suppress(StorageError):
                 self.unlink(temporary)
             raise
         self.sync_folder(path.parent)
+
+    def create(self, path: Path, raw: bytes) -> None:
+        """A new small file, synced. A reader may see half of it: only for names that nobody reads."""
+
+        def write() -> None:
+            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+            with open(fd, "wb") as file:  # noqa: PTH123
+                file.write(raw)
+                file.flush()
+                os.fsync(fd)
+
+        self.do("write the file", path, write)
 
     def rename(self, source: Path, target: Path) -> None:
         """As rename(2)."""

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Self
 
-from pydantic import JsonValue, ValidationError
+from pydantic import JsonValue
 
 from runtime.checkpoint.crypt import Key, Sealer
 from runtime.checkpoint.format import (
@@ -24,10 +24,12 @@ from runtime.checkpoint.format import (
     again_of,
     head_key,
     pack,
+    record,
     step_name,
     step_of,
     unpack,
 )
+from runtime.checkpoint.lease import LASTS_S, Lease
 from runtime.checkpoint.reading import Reader
 from runtime.checkpoint.storage import Storage
 from runtime.checkpoint.writing import Blob, Writing
@@ -49,21 +51,40 @@ class NoCheckpointError(CheckpointError):
 
 
 class Tier:
-    """The checkpoints in one folder. Readers may be many; `begin` is every rank's; other changes are the leader's.
+    """The checkpoints in one folder, which is made at the first save, if what is above it is there.
 
-    Every call may raise StorageError, within about `stall_s` a system call. Nothing that is committed is changed by a
-    call that fails.
+    Readers may be many; `begin` is every rank's; other changes are the leader's. Every call may raise StorageError,
+    within about `stall_s` a system call. Nothing that is committed is changed by a call that fails.
     """
 
-    def __init__(self, folder: Path, key: Key | None = None, tell: Tell = silence, *, stall_s: float = 120.0) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        key: Key | None = None,
+        tell: Tell = silence,
+        *,
+        stall_s: float = 120.0,
+        lease_s: float = LASTS_S,
+    ) -> None:
         self.folder = Path(folder)
         self._key, self._tell = key, tell
         self._storage = Storage(stall_s)
+        self._made = False
+        self._lease = Lease(self._storage, self.folder, tell, lease_s)
 
     # Writing.
 
+    def claim(self, wait_s: float = 0.0) -> None:
+        """Takes the folder for this process: what the leader's calls do by themselves. Raises HeldError.
+
+        A holder on another host that died is watched for as long as a lease lasts (60 s) before it is taken over.
+        """
+        self._make_folder()
+        self._lease.take(wait_s)
+
     def begin(self, step: int, place: Place, turn: int = 0) -> Writing:
         """A rank's share of a checkpoint. `turn` counts saves, alike on all ranks: no two mix parts."""
+        self._make_folder()
         return Writing(self._storage, self._beside(step, place, turn), step, place, self._key, self._tell)
 
     def commit(
@@ -86,34 +107,34 @@ class Tier:
         `whole`: the parts must hold every element of every array once. Raises PartsMissingError at the deadline.
         """
         started = time.monotonic()
+        self.claim()
         beside = self._beside(step, place, turn)
         wanted = sorted(set(range(place.world) if ranks is None else ranks))
         parts = self._parts(beside, step, place, wanted, wait_s)
         taken = [again_of(name) for name in self._storage.names(self.folder) if step_of(name) == step]
         name = step_name(step, max(taken, default=-1) + 1)
-        try:
-            manifest = Manifest(
-                step=step,
-                folder=name,
-                attempt=place.attempt,
-                world=place.world,
-                whole=whole,
-                spec_digest=spec_digest,
-                image_digest=image_digest,
-                created=datetime.now(UTC),
-                config=dict(config or {}),
-                metric=metric,
-                values=dict(values or {}),
-                parts=tuple(parts),
-            )
-        except ValidationError as wrong:
-            told = wrong.errors(include_url=False, include_input=False)[0]["msg"]
-            raise CheckpointError(f"{beside}: {told} · the checkpoint is not committed") from None
+        manifest = record(
+            Manifest,
+            str(beside),
+            step=step,
+            folder=name,
+            attempt=place.attempt,
+            world=place.world,
+            whole=whole,
+            spec_digest=spec_digest,
+            image_digest=image_digest,
+            created=datetime.now(UTC),
+            config=dict(config or {}),
+            metric=metric,
+            values=dict(values or {}),
+            parts=tuple(parts),
+        )
         mine = {part.file for part in parts}
         for stray in self._storage.names(beside):
             if stray not in mine:
                 self._storage.unlink(beside / stray)
         self._put(beside / MANIFEST, pack(manifest, "manifest", *self._sealing()))
+        self._lease.renew()
         self._storage.rename(beside, self.folder / name)
         self._storage.sync_folder(self.folder)
         self._point()
@@ -190,6 +211,7 @@ class Tier:
 
     def quarantine(self, step: int, reason: str) -> Path:
         """Takes a step's last commit out of the readers' sight, with the reason beside it. Where it is now."""
+        self._own()
         name = self._name(step)
         aside = self.folder / QUARANTINED
         self._storage.make_folder(aside)
@@ -204,6 +226,7 @@ class Tier:
 
     def remove(self, step: int) -> None:
         """Removes every commit of a step; out of the readers' sight first, so that none sees half of it."""
+        self._own()
         names = [name for name in self._storage.names(self.folder) if step_of(name) == step]
         for name in sorted(names, key=again_of):
             gone = self.folder / f".gone-{name}.{secrets.token_hex(4)}"
@@ -216,6 +239,7 @@ class Tier:
 
     def sweep(self) -> int:
         """Removes what unfinished saves and removals left; before any rank begins a save. How many it was."""
+        self._own()
         swept = 0
         for name in self._storage.names(self.folder):
             if name.startswith((".step-", ".gone-")):
@@ -229,6 +253,8 @@ class Tier:
 
     def close(self) -> None:
         """Gives up what the folder held for this process. Never raises."""
+        if self._lease.held:
+            self._lease.release()
         self._storage.close()
 
     def __enter__(self) -> Self:
@@ -242,6 +268,17 @@ class Tier:
     def _beside(self, step: int, place: Place, turn: int) -> Path:
         attempt = "".join(each if each.isalnum() or each in "-_." else "_" for each in place.attempt)[:80]
         return self.folder / f".{step_name(step)}.{attempt}.{turn}"
+
+    def _own(self) -> None:
+        self.claim()
+        self._lease.renew()
+
+    def _make_folder(self) -> None:
+        """The folder, once: if it is missing later, its mount is gone, and what is below is another disk."""
+        if not self._made:
+            if self._storage.make_folder(self.folder):
+                self._storage.sync_folder(self.folder.parent)
+            self._made = True
 
     def _name(self, step: int) -> str:
         names = [name for name in self._storage.names(self.folder) if step_of(name) == step]

@@ -6,6 +6,7 @@ on one virtual disk), and evicts what the training's data loader keeps there.
 
 import contextlib
 import errno
+import math
 import mmap
 import os
 import secrets
@@ -20,7 +21,7 @@ from blake3 import blake3
 from pydantic import JsonValue
 
 from runtime.checkpoint.crypt import SALT_BYTES, TAG_BYTES, Key, Sealer
-from runtime.checkpoint.format import CheckpointError, Part, Piece, misfit, pack
+from runtime.checkpoint.format import ITEM_BYTES, CheckpointError, Part, Piece, misfit, pack, record
 from runtime.checkpoint.storage import StalledError, Started, Storage, StorageError
 from runtime.events import Tell
 from runtime.place import Place
@@ -76,10 +77,12 @@ class Writing:
         try:
             placed = tuple(self._place_of(blob, name, *stream.add(_flat(blob))) for blob in pieces)
             size = stream.finish()
-        except BaseException:
-            stream.abandon()
+        except BaseException as wrong:
+            stream.abandon(hangs=isinstance(wrong, StalledError))
             raise
-        part = Part(
+        part = record(
+            Part,
+            name,
             rank=self._place.rank,
             step=self._step,
             attempt=self._place.attempt,
@@ -97,7 +100,9 @@ class Writing:
         return part
 
     def _place_of(self, blob: Blob, file: str, at: int, size: int, digest: str) -> Piece:
-        return Piece(
+        return record(
+            Piece,
+            file,
             name=blob.name,
             dtype=blob.dtype,
             shape=blob.shape,
@@ -112,10 +117,12 @@ class Writing:
 
 def _flat(blob: Blob) -> memoryview:
     if why := misfit(blob.dtype, blob.shape, blob.offset, blob.extent):
-        raise CheckpointError(f"{blob.name}: {why} · this is a fault of whoever cut the array up")
+        raise CheckpointError(f"{blob.name}: {why} · this is a fault of its cutter")
     view = memoryview(blob.data)
     if not view.c_contiguous:
         raise CheckpointError(f"{blob.name}: its bytes are not contiguous · copy them first")
+    if view.nbytes != (wanted := math.prod(blob.extent) * ITEM_BYTES[blob.dtype]):
+        raise CheckpointError(f"{blob.name}: {view.nbytes} bytes for a box of {wanted} · this is a fault of its cutter")
     return view.cast("B") if view.nbytes else memoryview(b"")
 
 
@@ -163,10 +170,9 @@ class Stream:
         self._fd = -1
         return self._written
 
-    def abandon(self) -> None:
+    def abandon(self, hangs: bool) -> None:
         """Gives the file up. Where a call still hangs on it, the descriptor stays open. Never raises."""
-        hangs = False
-        for call, _ in self._under_way:
+        for call, _ in () if hangs else self._under_way:
             try:
                 call.result()
             except StalledError:
