@@ -11,6 +11,7 @@ import json
 import os
 import signal
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,23 @@ def digest(training: Training) -> str:
     return told.hexdigest()
 
 
+def in_rank_order(_: object, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    """The mean of the gradients, summed in the ranks' order.
+
+    Gloo's own sum takes the ranks in an order that depends on an element's place in its bucket, and
+    DistributedDataParallel forms its buckets anew after the first step of each start: the last bits would differ.
+    """
+    own = bucket.buffer()
+    found = [torch.empty_like(own) for _ in range(dist.get_world_size())]
+    gathered = dist.all_gather(found, own, async_op=True).get_future()
+
+    def mean(done: torch.futures.Future[list[torch.Tensor]]) -> torch.Tensor:
+        done.value()  # raises where a peer was lost
+        return torch.stack(found).sum(0) / len(found)
+
+    return gathered.then(mean)
+
+
 def note(folder: Path, name: str, **fields: Any) -> None:
     """A line in one write, so that a kill leaves it whole or away."""
     fd = os.open(folder / "notes" / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
@@ -95,6 +113,7 @@ def main(root: str, steps: int) -> None:
     control = Control(here)
     torch.manual_seed(1)
     model = DistributedDataParallel(Net())
+    model.register_comm_hook(None, in_rank_order)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
     torch.manual_seed(100 + here.rank)
@@ -141,6 +160,7 @@ def main(root: str, steps: int) -> None:
 def forked(root: Path, steps: int) -> None:
     """One run after another, the first undisturbed, until somebody says that it was enough. As torchrun runs them, by
     the same agent, but with workers forked from this process."""
+    import_module("torch._dynamo")  # the optimizer imports it at its first step: here once for all workers
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
     for run in range(10_000):

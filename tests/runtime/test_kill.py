@@ -15,8 +15,18 @@ import pytest
 
 SCRIPT = Path(__file__).with_name("killed_training.py")
 ROOT = SCRIPT.parents[2]
-STEPS, RANKS = 40, 4
-QUIET = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "TORCH_CPP_LOG_LEVEL": "ERROR"}
+STEPS, RANKS = 60, 4
+MOST_S = 1.5
+"""The latest instant after an attempt's start: most attempts are training by then, and few have ended."""
+# torch 2.15's agent keeps one store for all restarts, without a prefix for each: workers then find the addresses of
+# dead ones there, and may fail at init_process_group() for ever. With its own store each restart begins anew.
+QUIET = {
+    "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+    "OMP_NUM_THREADS": "1",
+    "PYTHONPATH": str(ROOT),
+    "TORCH_CPP_LOG_LEVEL": "ERROR",
+    "GLOO_SOCKET_IFNAME": "lo",
+}
 
 
 def say(line: str) -> None:
@@ -73,8 +83,6 @@ def until(what, process: subprocess.Popen, limit_s: float = 120.0):
 def killed(root: Path, agent: subprocess.Popen, kills: int, dice: random.Random) -> int:
     """Kills a random rank at a random instant of each attempt, so often. Returns how many attempts died of it."""
     until(lambda: len(notes(root / "run-0", "ended")) == RANKS, agent)
-    first = root / "run-0" / "notes"
-    span_s = (first / "ended").stat().st_mtime - (first / "started.0").stat().st_mtime
     done, seen = 0, set()
     while done < kills:
 
@@ -88,7 +96,7 @@ def killed(root: Path, agent: subprocess.Popen, kills: int, dice: random.Random)
         assert found, "the agent has ended"
         seen.add(found)
         run, attempt = found
-        rank, instant_s = dice.randrange(RANKS), dice.uniform(0, 0.8 * span_s)
+        rank, instant_s = dice.randrange(RANKS), dice.uniform(0, MOST_S)
         time.sleep(instant_s)
         for each in notes(run, f"started.{attempt}"):
             if each["rank"] == rank and parent(each["pid"]) == agent.pid:
@@ -119,13 +127,14 @@ def check(run: Path, reference: Path) -> int:
         before = [c["step"] for c in notes(run, "committed") if int(c["attempt"].rpartition(".")[2]) < order[attempt]]
         assert step >= max(before, default=0)
     assert notes(run, "wrong") == []
-    key = lambda each: each["rank"]  # noqa: E731
-    assert sorted(notes(run, "ended"), key=key)[-RANKS:] == sorted(notes(reference, "ended"), key=key)
+    # A rank that had ended when another was killed ends twice: the last time counts.
+    ended, wanted = ({each["rank"]: each for each in notes(of, "ended")} for of in (run, reference))
+    assert ended == wanted
     return len(by_attempt)
 
 
 def torture(root: Path, kills: int, seed: int) -> None:
-    dice = random.Random(seed)  # noqa: S311: dice
+    dice = random.Random(seed)  # noqa: S311
     say(f"seed {seed}")
     log = root / "log"
     with started(log, sys.executable, str(SCRIPT), str(root), str(STEPS), "--forked") as agent:
