@@ -10,6 +10,7 @@ from pydantic import JsonValue
 
 from runtime.checkpoint.config import CheckpointConfig
 from runtime.checkpoint.layout import Layout
+from runtime.checkpoint.lease import HeldError
 from runtime.checkpoint.saving import committed
 from runtime.checkpoint.snapshot import Snapshot, Source
 from runtime.checkpoint.state import Captured, Training, capture
@@ -72,17 +73,23 @@ def _alone(
     """This rank holds everything: the first that comes writes it, as a world of one; the others wait for it."""
     claim = level.tier.folder / f".emergency-{step}-{place.attempt}"
     one = place.model_copy(update={"rank": 0, "world": 1, "local_rank": 0, "local_world": 1})
-    try:
-        os.close(os.open(claim, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644))
-    except FileExistsError:
-        return _appears(level, step, place, deadline)
-    try:
-        _write(captured, sources, step, level, one, place.rank, leads=True)
-        _commit(step, level, config, one, (0,), deadline)
-    finally:
-        with contextlib.suppress(OSError):
-            claim.unlink()
-    return True
+    while time.monotonic() < deadline and not committed(level, step, TURN, place.attempt):
+        try:
+            os.close(os.open(claim, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644))
+        except FileExistsError:
+            time.sleep(0.1)
+            continue
+        try:
+            _write(captured, sources, step, level, one, place.rank, leads=True)
+            _commit(step, level, config, one, (0,), deadline)
+            return True
+        except HeldError:
+            pass  # the rank that holds the folder is alive, and comes to this itself
+        finally:
+            with contextlib.suppress(OSError):
+                claim.unlink()
+        time.sleep(1.0)
+    return committed(level, step, TURN, place.attempt)
 
 
 def _together(
