@@ -39,7 +39,7 @@ def test_signals_and_failures_end_with_their_code_and_resume_to_the_same_weights
     codes, whole = jobs.run(TINY, "run.yaml", folder=folder / "whole", world=2)
     assert codes == [Exit.DONE] * 2, whole[0][-3000:]
 
-    stopped = jobs.start(TINY, "run.yaml", folder=folder, world=2, TINY_PAUSE_S="0.02")
+    stopped = jobs.start(TINY, "run.yaml", folder=folder, world=2, TINY_PAUSE_S="0.25")
     stopped.until("checkpoint.saved")
     stopped.kill(1, signal.SIGTERM)
     assert stopped.codes() == [Exit.RESUMABLE_STOP] * 2, stopped.log()[-3000:]

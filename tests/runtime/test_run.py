@@ -81,7 +81,7 @@ def test_a_run_is_the_same_every_time(jobs: Jobs, folder: Path, whole: dict[int,
 
 @pytest.mark.parametrize("world", [1, 2])
 def test_a_killed_run_goes_on_to_the_same_weights(jobs: Jobs, folder: Path, whole: dict[int, str], world: int) -> None:
-    job = jobs.start(TINY, "run.yaml", folder=folder, world=world, TINY_PAUSE_S="0.05")
+    job = jobs.start(TINY, "run.yaml", folder=folder, world=world, TINY_PAUSE_S="0.25")
     job.until("checkpoint.saved", times=2)
     for rank in range(world):
         job.kill(rank)
@@ -94,7 +94,7 @@ def test_a_killed_run_goes_on_to_the_same_weights(jobs: Jobs, folder: Path, whol
 def test_a_signal_to_one_rank_stops_all_resumable(
     jobs: Jobs, folder: Path, whole: dict[int, str], number: signal.Signals
 ) -> None:
-    job = jobs.start(TINY, "run.yaml", folder=folder, world=2, TINY_PAUSE_S="0.05", TINY_WORKERS="1")
+    job = jobs.start(TINY, "run.yaml", folder=folder, world=2, TINY_PAUSE_S="0.25", TINY_WORKERS="1")
     job.until("checkpoint.saved")
     job.kill(1, number)
     assert job.codes() == [Exit.RESUMABLE_STOP] * 2
@@ -137,7 +137,7 @@ def test_a_step_half_done_is_not_saved(jobs: Jobs, folder: Path, whole: dict[int
 
 
 def test_a_lost_peer_is_a_resumable_failure_of_the_others(jobs: Jobs, folder: Path, whole: dict[int, str]) -> None:
-    job = jobs.start(TINY, "run.yaml", folder=folder, world=2, TINY_PAUSE_S="0.05")
+    job = jobs.start(TINY, "run.yaml", folder=folder, world=2, TINY_PAUSE_S="0.25")
     job.until("checkpoint.saved")
     job.kill(1)
     assert job.codes() == [Exit.RESUMABLE_FAILURE, -signal.SIGKILL]
