@@ -72,6 +72,7 @@ class Resilient(Callback):
             extra={**schedulers, **(self._extra or {})},
         )
         self.run.begin()
+        trainer.should_stop = self.run.over  # a run that was done is not trained further
         self._handler = signal.getsignal(signal.SIGTERM)
         loop = trainer.fit_loop
         loop.epoch_loop.automatic_optimization.optim_progress.optimizer.step.total.completed = self.run.number

@@ -55,3 +55,6 @@ def test_signals_and_failures_end_with_their_code_and_resume_to_the_same_weights
     assert '"step":11' in again[0]
     assert ended(again[0]) == ended(whole[0])
     assert "steps=14 " in ended(again[0])
+
+    codes, done = jobs.run(TINY, "run.yaml", folder=folder, world=2)  # it was done: not a step more
+    assert (codes, ended(done[0])) == ([Exit.DONE] * 2, ended(whole[0]))
