@@ -56,5 +56,8 @@ def test_signals_and_failures_end_with_their_code_and_resume_to_the_same_weights
     assert ended(again[0]) == ended(whole[0])
     assert "steps=14 " in ended(again[0])
 
-    codes, done = jobs.run(TINY, "run.yaml", folder=folder, world=2)  # it was done: not a step more
-    assert (codes, ended(done[0])) == ([Exit.DONE] * 2, ended(whole[0]))
+    codes, done = jobs.run(
+        TINY, "run.yaml", folder=folder, world=2
+    )  # not a step more; the Trainer counts no epoch for it
+    assert codes == [Exit.DONE] * 2
+    assert re.sub(r"epoch=\d+", "", ended(done[0])) == re.sub(r"epoch=\d+", "", ended(whole[0]))
