@@ -106,6 +106,12 @@ class Restarts:
         if history and history[-1].attempt == self.place.attempt:
             self._write([*history[:-1], history[-1].model_copy(update={"exit": int(exit)})])
 
+    def failures(self) -> tuple[int, float]:
+        """How many starts have failed or were killed, and in how many seconds, as the leading rank knows it."""
+        history = self._read() if self.place.leads else []
+        failed = sum(each.exit not in (Exit.RESUMABLE_STOP, Exit.DONE) for each in history[:-1])
+        return failed, time.time() - history[0].at if history else 0.0
+
     def _read(self) -> list[Start]:
         try:
             if self.file.stat().st_size > FILE_BYTES:

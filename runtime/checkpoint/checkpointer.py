@@ -1,0 +1,218 @@
+"""Saves a training without holding it up, and puts it back from the newest checkpoint that every rank finds whole."""
+
+import os
+import time
+from collections.abc import Callable
+from typing import Self
+
+from pydantic import JsonValue
+
+from runtime.checkpoint.config import CheckpointConfig
+from runtime.checkpoint.crypt import key as key_of
+from runtime.checkpoint.format import CheckpointError, TornError
+from runtime.checkpoint.layout import Layout
+from runtime.checkpoint.restoring import Agreement, FoundTornError, Reading, Resumed
+from runtime.checkpoint.saving import Job, Outcome, start
+from runtime.checkpoint.snapshot import Arena, Snapshot
+from runtime.checkpoint.state import Captured, Training, capture
+from runtime.checkpoint.tiers import Level, Tiers, Version
+from runtime.control import Control
+from runtime.events import Tell, silence
+from runtime.place import Place
+
+
+class SaveFailedError(CheckpointError):
+    """A save failed for good, and the policy is to stop. The older checkpoints stand."""
+
+
+class Checkpointer:
+    """The checkpoints of one job. All ranks call the same methods at the same step, but for `poll` and `emergency`.
+
+    One save is in flight at a time. What a rank holds in host memory is one copy of what it writes.
+    """
+
+    def __init__(
+        self,
+        config: CheckpointConfig,
+        place: Place,
+        control: Control,
+        tell: Tell = silence,
+        tidy: Callable[[Level], None] | None = None,
+    ) -> None:
+        """`tidy` is called on a level's leader after each commit: it removes what need not be kept.
+
+        Raises PeerLostError, and CheckpointError where a folder or the key cannot be used.
+        """
+        # A job's own name for this start: leftovers of another start of the same name never mix with it.
+        run = control.gather(os.urandom(4).hex().encode())[0].decode()
+        self._place = place.model_copy(update={"attempt": f"{place.attempt}.{run}"})
+        self._config, self._control, self._tell = config, control, tell
+        self._tidy = tidy or (lambda _: None)
+        self._tiers = Tiers(config, self._place, key_of(config.key) if config.key else None, tell)
+        local_world = place.local_world if self._tiers.node is not None else place.world
+        self._layout = Layout(self._place, local_world, config.piece_bytes)
+        self._snapshot, self._arena = Snapshot(), Arena()
+        self._turn = 0
+        self._job: Job | None = None
+        self._outcomes: list[Outcome] = []
+        self._failed = ""
+        for level in self._tiers:
+            if level.leads:
+                level.tier.sweep()
+        control.barrier()
+
+    # Saving.
+
+    def save(self, training: Training, step: int, metric: float | None = None, *, wait: bool = False) -> float:
+        """Saves the state as it is after `step`; returns the seconds that training stood still for it.
+
+        What stands still is the copy to host memory, and the wait for the save before this one if it is still under
+        way. With `wait`, returns when this one has ended too. Raises StateError for a state that cannot be saved,
+        PeerLostError, and, on all ranks, SaveFailedError where the policy is to stop.
+        """
+        began = time.monotonic()
+        busy = not self.finish(self._config.save_limit_s)
+        captured = capture(training, self._place.rank)
+        stop = bool(self._failed) and self._config.on_failure == "stop"
+        busy_somewhere, stop_somewhere, changed = map(
+            bool, self._control.highest(busy, stop, self._layout.changed(captured))
+        )
+        if stop_somewhere:
+            raise SaveFailedError(
+                f"a save failed: {self._failed or 'on another rank'} · step {step} · "
+                "mend the storage and start the job again, or set on_failure: go_on"
+            )
+        if busy_somewhere:
+            # A thread that hangs in storage may still read the copies: they cannot be overwritten.
+            self._tell("checkpoint.skipped", step=step, reason="an earlier save has not ended on every rank")
+            return time.monotonic() - began
+        if changed:
+            self._layout.agree(captured, self._control)
+        self._turn += 1
+        self._job = self._begun(captured, step, metric)
+        start(self._job, self._config, self._place, self._tell, self._tidy)
+        if wait:
+            self.finish(self._config.save_limit_s)
+        stall_s = time.monotonic() - began
+        self._tell("checkpoint.copied", step=step, seconds=stall_s, bytes=sum(len(c.buffer) for c in self._job.copies))
+        return stall_s
+
+    def _begun(self, captured: Captured, step: int, metric: float | None) -> Job:
+        """Copies the state, and says where it goes."""
+        levels = list(self._tiers)
+        if self._tiers.node is not None and (self._turn - 1) % self._config.shared_every:
+            levels = [self._tiers.node]
+        pairs = self._layout.sources(captured)
+        if self._tiers.node is None:
+            pairs = [each for each in pairs if each[1].shared]
+        values: dict[str, JsonValue] = {"rank": self._place.rank, "kind": "regular", "mine": captured.mine}
+        if self._layout.leads:
+            values["shared"] = captured.shared
+        return Job(
+            step,
+            self._turn,
+            metric,
+            levels,
+            self._snapshot.take([source for source, _ in pairs]),
+            frozenset(at for at, (_, share) in enumerate(pairs) if share.shared),
+            values,
+            self._snapshot.ready,
+        )
+
+    def poll(self) -> list[Outcome]:
+        """How saves have ended since the last call. Never waits."""
+        self._settle()
+        found, self._outcomes = self._outcomes, []
+        return found
+
+    @property
+    def must_stop(self) -> bool:
+        """Whether a save of this rank failed and the policy is to stop: for the next agreement on a stop."""
+        self._settle()
+        return bool(self._failed) and self._config.on_failure == "stop"
+
+    def finish(self, limit_s: float) -> bool:
+        """Waits until no save is in flight; false where one still is after `limit_s` seconds."""
+        if self._job is not None:
+            self._job.done.wait(limit_s)
+        self._settle()
+        return self._job is None
+
+    def _settle(self) -> None:
+        job = self._job
+        if job is not None and job.done.is_set() and job.outcome is not None:
+            self._outcomes.append(job.outcome)
+            self._failed = job.outcome.error
+            self._job = None
+
+    # Putting back.
+
+    def newest(self) -> int | None:
+        """The newest step whose checkpoint is whole by every byte's hash, as all ranks agree; none if there is none.
+
+        Raises as `restore`, but for StateError.
+        """
+        found: Version | None = Agreement(self._tiers, self._place, self._control, self._tell).find(self._checked)
+        return found.step if found else None
+
+    def _checked(self, version: Version, names: list[str]) -> Version:
+        """Reads this rank's share of its nearest level against the hashes; all of one that it falls back to."""
+        torn: list[tuple[str, int, str]] = []
+        for name in names:
+            level = self._tiers.named(name)
+            try:
+                parts = level.tier.read_manifest(version.step).parts
+                at = level.ranks.index(self._place.rank)
+                share = [part.rank for turn, part in enumerate(parts) if torn or turn % len(level.ranks) == at]
+                level.tier.verify(version.step, ranks=share)
+                return version
+            except TornError as wrong:
+                torn.append((name, version.step, str(wrong)))
+        raise FoundTornError(torn)
+
+    def restore(self, training: Training, before: int | None = None) -> Resumed | None:
+        """Puts the newest checkpoint back that every rank finds whole, and sets those aside that are not.
+
+        None where there is no checkpoint at all. `before`: only one of an earlier step, and the later ones are set
+        aside: the run left that way. Until all ranks have read and checked all that they need, nothing is changed.
+        Raises StateError where the checkpoint is of another training, StorageError where a rank cannot read,
+        NothingWholeError where there are checkpoints and none is whole, PeerLostError.
+        """
+        self.finish(self._config.save_limit_s)
+        began = time.monotonic()
+        agreement = Agreement(self._tiers, self._place, self._control, self._tell)
+        if before is not None:
+            agreement.set_aside(before, f"rolled back to before step {before}")
+        reading = Reading(self._tiers, self._place, self._config, self._arena, training)
+        try:
+            found = agreement.find(reading.read)
+            if found is None:
+                return None
+            return reading.install(found, began, self._tell)
+        finally:
+            self._arena.release()
+
+    # Ending.
+
+    def emergency(self, training: Training, step: int, limit_s: float | None = None) -> bool:
+        """A save after a failure, without any communicator and within a time limit; whether it stands.
+
+        The state must be that of a step's end. Where this rank holds everything, it writes alone if it is the first
+        to come; where it holds shards, all ranks must come, with the same step. Never raises, never hangs.
+        """
+        from runtime.checkpoint.emergency import saved
+
+        limit_s = self._config.emergency_limit_s if limit_s is None else limit_s
+        deadline = time.monotonic() + limit_s
+        self.finish(limit_s / 2)
+        return saved(training, step, self._tiers.shared, self._layout, self._config, self._place, self._tell, deadline)
+
+    def close(self) -> None:
+        """Gives up threads and folders. A save in flight is given up with them: `finish` first."""
+        self._tiers.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,156 @@
+"""One save in the background: written with retries, made whole by the leaders, its outcome kept until asked for."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pydantic import JsonValue
+
+from runtime.checkpoint.config import CheckpointConfig
+from runtime.checkpoint.format import CheckpointError, Manifest
+from runtime.checkpoint.snapshot import Copy
+from runtime.checkpoint.tier import Blob, PartsMissingError
+from runtime.checkpoint.tiers import Level, described, passing
+from runtime.events import Tell
+from runtime.place import Place
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a save ended: `levels` have it, and `error` says why one has not."""
+
+    step: int
+    levels: tuple[str, ...]
+    error: str
+    bytes: int
+    seconds: float
+
+    @property
+    def safe(self) -> bool:
+        """Whether every tier that was meant to have it has it."""
+        return not self.error
+
+
+@dataclass
+class Job:
+    """What is to be written. `ready` returns when the bytes of `copies` are there."""
+
+    step: int
+    turn: int
+    metric: float | None
+    levels: Sequence[Level]
+    copies: Sequence[Copy]
+    shared: frozenset[int]
+    """Which of the copies go to a tier that holds each element once; the others hold what their node's ranks hold."""
+    values: Mapping[str, JsonValue]
+    ready: Callable[[], None]
+    thread: threading.Thread | None = None
+    done: threading.Event = field(default_factory=threading.Event)
+    outcome: Outcome | None = None
+
+    def blobs(self, level: Level) -> Iterator[Blob]:
+        """What this rank writes to a level."""
+        for at, each in enumerate(self.copies):
+            if not level.whole or at in self.shared:
+                yield Blob(each.name, each.dtype, each.shape, each.box.offset, each.box.extent, each.buffer)
+
+
+def start(job: Job, config: CheckpointConfig, place: Place, tell: Tell, committed: Callable[[Level], None]) -> None:
+    """Has a thread write the job. `committed` is called on each level's leader after its commit: to tidy up."""
+
+    def work() -> None:
+        began = time.monotonic()
+        deadline = began + config.save_limit_s
+        done, error, size = [], "", sum(len(each.buffer) for each in job.copies)
+        try:
+            job.ready()
+            for level in job.levels:
+                try:
+                    _level(job, level, config, place, tell, deadline)
+                    done.append(level.name)
+                except CheckpointError as wrong:
+                    error = error or f"{level.name}: {wrong}"
+                    continue
+                if level.leads:
+                    _tidy(job, level, tell, committed)
+        except Exception as wrong:  # an outcome, never a thread's traceback that nobody reads
+            error = f"{type(wrong).__name__}: {wrong}"
+        job.outcome = Outcome(job.step, tuple(done), error, size, time.monotonic() - began)
+        if error:
+            tell("checkpoint.failed", step=job.step, reason=error, levels=done, policy=config.on_failure)
+        else:
+            tell("checkpoint.saved", step=job.step, levels=done, bytes=size, seconds=job.outcome.seconds)
+        job.done.set()
+
+    job.thread = threading.Thread(target=work, name=f"muster-save-{job.step}", daemon=True)
+    job.thread.start()
+
+
+def _level(job: Job, level: Level, config: CheckpointConfig, place: Place, tell: Tell, deadline: float) -> None:
+    """Writes this rank's part, and waits until the leader has made the checkpoint whole."""
+
+    def write() -> None:
+        level.tier.begin(job.step, place, job.turn).write(job.blobs(level), job.values)
+
+    def commit() -> Manifest:
+        return level.tier.commit(
+            job.step,
+            place,
+            max(0.0, deadline - time.monotonic()),
+            turn=job.turn,
+            ranks=level.ranks,
+            whole=level.whole,
+            metric=job.metric,
+            values={"turn": job.turn},
+            **described(config),
+        )
+
+    _retried(write, job.step, config, tell, deadline)
+    if level.leads:
+        _retried(commit, job.step, config, tell, deadline)
+    else:
+        _wait(job, level, place, deadline)
+
+
+def _wait(job: Job, level: Level, place: Place, deadline: float) -> None:
+    """Until the leader has committed. Raises PartsMissingError at the deadline."""
+    pause_s = 0.01
+    while not committed(level, job.step, job.turn, place.attempt):
+        if time.monotonic() > deadline:
+            raise PartsMissingError(f"{level.tier.folder}: step {job.step} was not committed by the deadline")
+        time.sleep(pause_s)
+        pause_s = min(pause_s * 1.5, 0.5)
+
+
+def committed(level: Level, step: int, turn: int, attempt: str) -> bool:
+    """Whether this very save is a checkpoint that readers see."""
+    if step not in level.tier.steps():
+        return False
+    try:
+        manifest = level.tier.read_manifest(step)
+    except CheckpointError:
+        return False
+    return manifest.attempt == attempt and manifest.values.get("turn") == turn
+
+
+def _retried(call: Callable[[], object], step: int, config: CheckpointConfig, tell: Tell, deadline: float) -> None:
+    """Calls again after an error that may pass, with longer and longer pauses. Raises the last one."""
+    for tried in range(config.retries + 1):
+        try:
+            call()
+            return
+        except CheckpointError as error:
+            pause_s = config.retry_s * 2**tried
+            if not passing(error) or tried == config.retries or time.monotonic() + pause_s > deadline:
+                raise
+            tell("checkpoint.retried", step=step, reason=str(error), pause_s=pause_s)
+            time.sleep(pause_s)
+
+
+def _tidy(job: Job, level: Level, tell: Tell, committed: Callable[[Level], None]) -> None:
+    """What follows a commit. The checkpoint stands, whatever becomes of it."""
+    try:
+        committed(level)
+    except CheckpointError as wrong:
+        tell("checkpoint.untidy", step=job.step, reason=str(wrong))

@@ -1,0 +1,141 @@
+"""Copies of tensors in host memory that is kept and used again: training waits for the copy, not for the disk.
+
+The memory is one block, made at the first need and grown when it must: touching new pages costs ten times the copy. It
+is in huge pages where the kernel gives them, and pinned where the tensors are on a GPU.
+"""
+
+import math
+import mmap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from runtime.checkpoint.pieces import Box, within
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+ALIGN = 4096
+"""Bytes. Each copy begins on a page, as writing past the page cache wants it."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A box to copy, and the local tensor that holds `held` of the global array."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    box: Box
+    held: Box
+    tensor: "Tensor"
+
+    @property
+    def bytes(self) -> int:
+        return self.box.elements * self.tensor.element_size()
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A box that was copied. `buffer` has its bytes, in C order, until the next `take`."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    box: Box
+    buffer: memoryview
+
+
+class Arena:
+    """A block of host memory that grows and is handed out anew each time."""
+
+    def __init__(self) -> None:
+        self._block: Tensor | None = None
+        self._pinned = False
+
+    def block(self, size: int, pinned: bool) -> "Tensor":
+        """At least `size` bytes, as a tensor of bytes. What was handed out before may be overwritten."""
+        if self._block is None or self._block.numel() < size or (pinned and not self._pinned):
+            self._block = None  # the old one is given back before the new one is asked for
+            self._block, self._pinned = allocated(size, pinned), pinned
+        return self._block
+
+    def release(self) -> None:
+        self._block = None
+
+
+def allocated(size: int, pinned: bool) -> "Tensor":
+    """New host memory, its pages touched."""
+    import torch
+
+    size = max(ALIGN, math.ceil(size / ALIGN) * ALIGN)
+    if pinned:
+        return torch.empty(size, dtype=torch.uint8, pin_memory=True)
+    block = mmap.mmap(-1, size)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        block.madvise(mmap.MADV_HUGEPAGE)
+    return torch.frombuffer(block, dtype=torch.uint8).zero_()
+
+
+def placed(sizes: Sequence[int]) -> tuple[list[int], int]:
+    """Where each of these many bytes begins in one block, and how large that is."""
+    at, found = 0, []
+    for size in sizes:
+        found.append(at)
+        at += math.ceil(size / ALIGN) * ALIGN
+    return found, at
+
+
+class Snapshot:
+    """Takes copies of boxes of live tensors. One at a time: `take` overwrites what the last one gave."""
+
+    def __init__(self) -> None:
+        self._arena = Arena()
+        self._event: Any = None
+
+    def take(self, sources: Sequence[Source]) -> list[Copy]:
+        """Copies; when it returns, the sources may be changed.
+
+        Copies from a GPU may still be under way then: later work on the GPU is queued behind them. `ready` waits.
+        """
+        import torch
+
+        devices = [each.tensor.device for each in sources if each.tensor.is_cuda]
+        at, size = placed([each.bytes for each in sources])
+        block = self._arena.block(size, pinned=bool(devices))
+        views = [block[start : start + each.bytes] for start, each in zip(at, sources, strict=True)]
+        with torch.no_grad():
+            if devices:
+                self._event = _copied_aside(sources, views, devices[0])
+            else:
+                _copied(sources, views)
+        return [
+            Copy(each.name, each.dtype, each.shape, each.box, memoryview(view.numpy()))  # type: ignore[arg-type]
+            for each, view in zip(sources, views, strict=True)
+        ]
+
+    def ready(self) -> None:
+        """Waits until the bytes of the last `take` are there."""
+        if self._event is not None:
+            self._event.synchronize()
+            self._event = None
+
+
+def _copied(sources: "Sequence[Source]", views: "Sequence[Tensor]", non_blocking: bool = False) -> None:
+    for each, view in zip(sources, views, strict=True):
+        part = each.tensor[within(each.box, each.held)]
+        view.view(each.tensor.dtype).view(part.shape).copy_(part, non_blocking=non_blocking)
+
+
+def _copied_aside(sources: "Sequence[Source]", views: "Sequence[Tensor]", device: Any) -> Any:
+    """Copies on a stream of their own; the training's stream goes on behind them. Returns the event of their end."""
+    import torch
+
+    training, aside = torch.cuda.current_stream(device), torch.cuda.Stream(device)
+    aside.wait_stream(training)
+    with torch.cuda.stream(aside):
+        _copied(sources, views, non_blocking=True)
+        event = torch.cuda.Event()
+        event.record(aside)
+    training.wait_event(event)
+    return event

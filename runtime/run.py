@@ -1,0 +1,317 @@
+"""One training run, from resuming to its exit code: joins data, checkpoints, stops, failures and telemetry.
+
+    run = Run("run.yaml", model=model, optimizer=optimizer, data=loader)
+    with run:
+        for batch in run.batches():
+            loss = ...; loss.backward(); optimizer.step()
+            run.step(loss=loss)
+
+Entering resumes from the newest checkpoint that verifies on every rank. Leaving saves, agrees with the other ranks, and
+ends the process with the code that says what happened (runtime.exits), unless the run is done: then the code after it
+goes on, without a process group.
+"""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from runtime.boundary import Boundary
+from runtime.checkpoint.checkpointer import Checkpointer
+from runtime.checkpoint.format import CheckpointError
+from runtime.checkpoint.state import Stateful, Training, parameters
+from runtime.config import RunConfig, Told, load
+from runtime.control import Control
+from runtime.data import Batches, adopt
+from runtime.events import Tell
+from runtime.exits import Exit
+from runtime.failures.emergency import after
+from runtime.failures.loss import LossError
+from runtime.failures.replicas import compare, digest
+from runtime.failures.restarts import Restarts
+from runtime.failures.watchdog import Watchdog
+from runtime.losses import Losses
+from runtime.place import Place, place
+from runtime.schedule import Schedule
+from runtime.stops.leave import leave
+from runtime.stops.signals import watch
+from runtime.stops.stop import Stop, Stopper
+from runtime.telemetry import Telemetry
+from runtime.tidy import tidy
+
+if TYPE_CHECKING:
+    from torch.nn import Module
+    from torch.optim import Optimizer
+
+
+class Run:
+    """A run on this rank. All ranks make it with the same configuration and call the same methods in the same order.
+
+    Args: config, made or as a mapping or the path of a YAML file (`runtime.config`); data, a DataLoader or
+    `runtime.data.Batches`, or nothing for a run that makes its own (as in reinforcement learning); scheduler and
+    scaler, as torch has them; extra, by name, what else changes and has state_dict() and load_state_dict().
+    Raises ConfigError, DataError.
+    """
+
+    def __init__(
+        self,
+        config: Told,
+        *,
+        model: "Module",
+        optimizer: "Optimizer | Sequence[Optimizer] | None" = None,
+        scheduler: Stateful | None = None,
+        scaler: Stateful | None = None,
+        data: Any = None,
+        extra: Mapping[str, Stateful] | None = None,
+        here: Place | None = None,
+    ) -> None:
+        watch()
+        self.config: RunConfig = load(config)
+        self.place = here or place()
+        self.data: Batches | None = None
+        if data is not None:
+            self.data = adopt(data, seed=self.config.seed, place=self.place)
+        self.training = Training(model, optimizer, scheduler, scaler, self.data, dict(extra or {}))
+        self.number = 0
+        """Steps that are done, over all starts of the run."""
+        self.resumed = False
+        self.stop: Stop | None = None
+        self._saved: int | None = None
+        self._stream: Iterator[Any] | None = None
+        self._useful = True
+
+    def __enter__(self) -> "Run":
+        self.begin()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, SystemExit | GeneratorExit):
+            self._close()  # the program's own way out
+            return
+        exit = self.end(error)
+        if exit is not Exit.DONE:
+            leave(exit)
+
+    def begin(self) -> None:
+        """Joins everything and resumes: `with run` does it. Leaves with the code of the failure where that fails."""
+        self.telemetry = Telemetry(self.config.telemetry, self.place)
+        self.tell: Tell = self.telemetry
+        try:
+            self.control = Control(self.place, self.config.control_s)
+            self.stopper = Stopper(self.config.stops, self.place, self.control, self.tell)
+            kept = tidy(self.config.keep, self.tell)
+            self.checkpointer = Checkpointer(self.config.checkpoints, self.place, self.control, self.tell, kept)
+            resumed = self.checkpointer.restore(self.training)
+            if resumed is not None:
+                self.number, self._saved, self.resumed = resumed.step, resumed.step, True
+            self.restarts = Restarts(
+                self.config.restarts,
+                self.config.checkpoints.folder / "starts.json",
+                self.place,
+                self.control,
+                self.tell,
+            )
+            self.restarts.begin(self.number, lambda: self.stopper.killed() is not None)
+        except Exception as error:
+            exit = after(error, tell=self.tell)
+            self.telemetry.close()
+            leave(exit)
+        self.boundary = Boundary(self.training.model, self.training.optimizers, self.config.seed, self.place.rank)
+        self.boundary.at(self.number)
+        self.schedule = Schedule(self.config.save, self.control, self.number)
+        self.schedule.failures, self.schedule.observed_s = self.restarts.failures()
+        self.losses = Losses(self.config.loss, self.control, self.number, self.tell)
+        self.watchdog = Watchdog(
+            self.config.watchdog,
+            self.place,
+            self.config.checkpoints.folder / "stacks",
+            self.tell,
+            self.stopper.killed,
+        ).start()
+        self.tell("run.began", step=self.number, world=self.place.world, resumed=self.resumed)
+
+    @property
+    def over(self) -> bool:
+        """Whether the loop should end here: the work is done, or all ranks agreed to stop."""
+        return self.stop is not None or self.done
+
+    @property
+    def done(self) -> bool:
+        """Whether all steps or epochs asked for are done."""
+        return (self.config.steps is not None and self.number >= self.config.steps) or (
+            self.config.epochs is not None and self.data is not None and self.data.epoch >= self.config.epochs
+        )
+
+    def phase(self, name: str) -> AbstractContextManager[None]:
+        """A part of the step, for telemetry: `with run.phase("forward"):`."""
+        return self.telemetry.phase(name)
+
+    def batches(self) -> Iterator[Any]:
+        """This rank's batches, over all epochs, until the run is over or its data ends."""
+        if self.data is None:
+            raise RuntimeError("the run has no data · give data= to Run, or use run.steps()")
+        while not self.over:
+            with self.phase("data"):
+                batch = next(self._batches(self.data), _END)
+            if batch is _END:
+                return
+            yield batch
+
+    def steps(self) -> Iterator[int]:
+        """The numbers of the steps to do, from 0, until the run is over: for loops that make their own data."""
+        while not self.over:
+            yield self.number
+
+    def step(
+        self,
+        loss: Any = None,
+        *,
+        grad_norm: Any = None,
+        samples: int | None = None,
+        tokens: int = 0,
+        metric: float | None = None,
+        batches: int | None = None,
+    ) -> None:
+        """The boundary of a step: what was done until here counts, and here the run may save, go back or stop.
+
+        Args: loss and grad_norm, numbers or tensors of one; samples and tokens, this rank's own, for rates; metric, by
+        which the best checkpoints are kept; batches, how many this step took where a framework takes them ahead.
+        Raises PeerLostError, DesyncError, LossError, and what a save fails with where the policy is to stop.
+        """
+        if self.losses.back is not None:
+            self._go_back(older=self.losses.back)
+            return
+        self.number += 1
+        used = self.data.used(batches) if self.data is not None else 0
+        self.boundary.at(self.number)
+        rate = used // self.place.world if samples is None else samples
+        self.telemetry.step_done(
+            self.number, samples=rate, tokens=tokens, loss=loss, grad_norm=grad_norm, useful=self._useful
+        )
+        self._useful = True
+        self.watchdog.beat(self.number)
+        self._compare_replicas()
+        self._look_at_saves()
+        self.stop = self.stopper.at_boundary(self.number)
+        if self.stop is None and self.schedule.due(self.number):
+            with self.phase("checkpoint"):
+                self._save(metric=metric)
+
+    def accepts(self, loss: Any) -> bool:
+        """Whether to use the gradients of this step; asked before the optimizer, on all ranks. False for a loss that is
+        no number or a spike, by the policy: then the optimizer is left out, and `step` goes on, or back to a save.
+
+        Waits for the device. Raises LossError, on all ranks, where the policy is to stop.
+        """
+        self._useful = self.losses.accept(self.number + 1, loss)
+        return self._useful
+
+    def end(self, error: BaseException | None = None) -> Exit:
+        """Saves what is to be saved, meets the other ranks, and gives everything up: `with run` does it on leaving.
+
+        Returns the code to leave with. Never raises.
+        """
+        self._stream = None
+        with self.watchdog.patient(self._patience_s):
+            exit = self._failed(error) if error is not None else self._ended()
+            exit = self.stopper.finish(exit)
+        self.restarts.ended(exit)
+        self._close()
+        return exit
+
+    def _batches(self, data: Batches) -> Iterator[Any]:
+        if self._stream is None:
+            epochs, order = self.config.epochs, data.order
+            self._stream = data.until(epochs * order.length if epochs is not None and order is not None else None)
+        return self._stream
+
+    def _save(self, metric: float | None = None) -> None:
+        with self.watchdog.patient(self._patience_s):  # for the save before this one, if storage is slow
+            stall_s = self.checkpointer.save(self.training, self.number, metric)
+        self.schedule.saved(self.number, stall_s)
+        self._saved = self.number
+
+    def _go_back(self, older: bool) -> None:
+        """To the newest checkpoint, or to one before the last loaded. Its data comes again, less what is bad."""
+        was, before = self.number, self.losses.loaded if older else None
+        self._stream = None
+        resumed = self.checkpointer.restore(self.training, before)
+        if resumed is None:
+            raise LossError(f"the loss is bad after step {was}, and there is no checkpoint to go back to · look at it")
+        self.number = self._saved = resumed.step
+        self.losses.went_back(resumed.step)
+        self.schedule.back(resumed.step)
+        self.boundary.at(self.number)
+        self.tell("loss.rolled_back", step=resumed.step, left=was)
+
+    def _compare_replicas(self) -> None:
+        every = self.config.replicas.every_steps
+        if every is None or self.number % every or self.place.world == 1:
+            return
+        found = digest(each for _, each in sorted(parameters(self.training.model).items()))
+        if differing := compare(self.control, "model", found, self.number, "parameters", self.tell):
+            self.boundary.spoil()
+            ranks = ", ".join(map(str, differing.ranks))
+            raise ReplicaError(f"replicas differ after step {self.number}: ranks {ranks} · examine their nodes")
+
+    @property
+    def _patience_s(self) -> float:
+        """How long a boundary may take that waits for a save: each has a limit of its own."""
+        return 2 * self.config.checkpoints.save_limit_s + self.config.stops.meeting_s + self.config.watchdog.limit_s
+
+    def _look_at_saves(self) -> None:
+        """How long saves take, for the stop and the schedule; and whether one failed for which the job is to stop."""
+        for outcome in self.checkpointer.poll():
+            if outcome.safe:
+                self.schedule.save_s = outcome.seconds
+                self.stopper.saved(outcome.seconds)
+            elif outcome.step == self._saved:
+                self._saved = None
+        if self.checkpointer.must_stop:
+            self.stopper.ask()
+
+    def _ended(self) -> Exit:
+        """The loop came to its end, or was stopped."""
+        wanted = self.stop is None or self.stop.save
+        try:
+            if wanted and self._saved != self.number:
+                self._save()
+            self.checkpointer.finish(self._left_s())
+            self._look_at_saves()
+        except Exception as error:
+            return after(error, tell=self.tell)
+        if wanted and self._saved != self.number:
+            return Exit.RESUMABLE_FAILURE  # the save's own event says why; an older checkpoint stands
+        return Exit.DONE if self.stop is None or self.done else Exit.RESUMABLE_STOP
+
+    def _left_s(self) -> float:
+        """How long the last save may take: within what the grace or the deadline leaves."""
+        limit_s, killed = self.config.checkpoints.save_limit_s, self.stopper.killed()
+        if killed is None:
+            return limit_s
+        return max(0.0, min(limit_s, killed - time.monotonic() - self.config.stops.teardown_s))
+
+    def _failed(self, error: BaseException) -> Exit:
+        save = None if self._saved == self.number else self._emergency
+        return after(error, save, self.config.checkpoints.emergency_limit_s, self.boundary.intact, self.tell)
+
+    def _emergency(self) -> None:
+        self.boundary.restore()
+        if not self.checkpointer.emergency(self.training, self.number):
+            raise CheckpointError("the emergency save did not come to stand · the last good checkpoint is used")
+
+    def _close(self) -> None:
+        self.watchdog.close()
+        self.checkpointer.close()
+        self.control.close()
+        self.telemetry.close()
+
+
+class ReplicaError(Exception):
+    """Replicas that should be equal are not: a device errs, or the program makes them differ."""
+
+
+_END = object()
