@@ -2,7 +2,6 @@
 
 import os
 import time
-from collections.abc import Callable
 from typing import Self
 
 from pydantic import JsonValue
@@ -15,7 +14,7 @@ from runtime.checkpoint.restoring import Agreement, FoundTornError, Reading, Res
 from runtime.checkpoint.saving import Job, Outcome, start
 from runtime.checkpoint.snapshot import Arena, Snapshot
 from runtime.checkpoint.state import Captured, Training, capture
-from runtime.checkpoint.tiers import Level, Tiers, Version
+from runtime.checkpoint.tiers import Tiers, Version, claimed
 from runtime.control import Control
 from runtime.events import Tell, silence
 from runtime.place import Place
@@ -37,17 +36,13 @@ class Checkpointer:
         place: Place,
         control: Control,
         tell: Tell = silence,
-        tidy: Callable[[Level], None] | None = None,
     ) -> None:
-        """`tidy` is called on a level's leader after each commit: it removes what need not be kept.
-
-        Raises PeerLostError, and CheckpointError where a folder or the key cannot be used.
-        """
+        """Raises PeerLostError, and CheckpointError where a folder or the key cannot be used: HeldError, on its
+        leader, where another job writes there."""
         # A job's own name for this start: leftovers of another start of the same name never mix with it.
         run = control.gather(os.urandom(4).hex().encode())[0].decode()
         self._place = place.model_copy(update={"attempt": f"{place.attempt}.{run}"})
         self._config, self._control, self._tell = config, control, tell
-        self._tidy = tidy or (lambda _: None)
         self._tiers = Tiers(config, self._place, key_of(config.key) if config.key else None, tell)
         local_world = place.local_world if self._tiers.node is not None else place.world
         self._layout = Layout(self._place, local_world, config.piece_bytes)
@@ -56,10 +51,7 @@ class Checkpointer:
         self._job: Job | None = None
         self._outcomes: list[Outcome] = []
         self._failed = ""
-        for level in self._tiers:
-            if level.leads:
-                level.tier.sweep()
-        control.barrier()
+        claimed(self._tiers, control, config.claim_limit_s)
 
     # Saving.
 
@@ -89,12 +81,12 @@ class Checkpointer:
         if changed:
             self._layout.agree(captured, self._control)
         self._turn += 1
-        self._job = self._begun(captured, step, metric)
-        start(self._job, self._config, self._place, self._tell, self._tidy)
+        job = self._job = self._begun(captured, step, metric)
+        start(job, self._config, self._place, self._tell)
         if wait:
             self.finish(self._config.save_limit_s)
         stall_s = time.monotonic() - began
-        self._tell("checkpoint.copied", step=step, seconds=stall_s, bytes=sum(len(c.buffer) for c in self._job.copies))
+        self._tell("checkpoint.copied", step=step, seconds=stall_s, bytes=sum(len(each.buffer) for each in job.copies))
         return stall_s
 
     def _begun(self, captured: Captured, step: int, metric: float | None) -> Job:
@@ -197,8 +189,8 @@ class Checkpointer:
     def emergency(self, training: Training, step: int, limit_s: float | None = None) -> bool:
         """A save after a failure, without any communicator and within a time limit; whether it stands.
 
-        The state must be that of a step's end. Where this rank holds everything, it writes alone if it is the first
-        to come; where it holds shards, all ranks must come, with the same step. Never raises, never hangs.
+        The state must be that of a step's end. Where each rank holds everything, the leader writes alone, or another
+        rank if it does not come; where it holds shards, all ranks must come, with the same step. Never raises or hangs.
         """
         from runtime.checkpoint.emergency import saved
 

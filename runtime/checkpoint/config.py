@@ -5,6 +5,8 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
+from runtime.checkpoint.retention import Retention
+
 
 class CheckpointConfig(BaseModel):
     """Where checkpoints go, and what happens when that fails. The triggers and what is kept have their own settings."""
@@ -20,6 +22,12 @@ class CheckpointConfig(BaseModel):
     key: str | None = None
     """Encrypts at rest: the key's URI, as file:/run/secrets/checkpoint.key or env:CHECKPOINT_KEY."""
 
+    keep: Retention = Retention()
+    """What stays when newer ones are there."""
+    read_back: bool = True
+    """Whether a checkpoint is read and its hashes checked, by the leader in the background, before an older one is
+    removed for its sake. Without, its files' sizes are checked."""
+
     on_failure: Literal["go_on", "stop"] = "go_on"
     """When a save has failed for good: train on with the older checkpoint, or stop the job."""
     retries: int = Field(ge=0, le=100, default=4)
@@ -28,6 +36,9 @@ class CheckpointConfig(BaseModel):
     """The first pause before it is; each further one is twice as long."""
     save_limit_s: float = Field(gt=0, default=900.0)
     """How long a save may take in the background, over all ranks, before it has failed."""
+    claim_limit_s: float = Field(ge=0, default=120.0)
+    """How long to wait for a folder that another job may be writing to. One that died on another host is believed
+    dead after a minute."""
     stall_limit_s: float = Field(gt=0, default=120.0)
     """How long one call to the filesystem may take."""
     emergency_limit_s: float = Field(gt=0, default=60.0)

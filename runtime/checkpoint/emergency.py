@@ -70,8 +70,10 @@ def _alone(
     place: Place,
     deadline: float,
 ) -> bool:
-    """This rank holds everything: the first that comes writes it, as a world of one; the others wait for it."""
+    """This rank holds everything: the leader writes it as a world of one, or the first of the others."""
     claim = level.tier.folder / f".emergency-{step}-{place.attempt}"
+    if not level.leads and _appears(level, step, place, time.monotonic() + 0.4 * (deadline - time.monotonic())):
+        return True  # the folder is the leader's for as long as it lives
     one = place.model_copy(update={"rank": 0, "world": 1, "local_rank": 0, "local_world": 1})
     while time.monotonic() < deadline and not committed(level, step, TURN, place.attempt):
         try:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from runtime.checkpoint import rng
-from runtime.checkpoint.state import StateError, Training, bare, is_a, model_state, names_of, parameters
+from runtime.checkpoint.state import StateError, Training, bare, model_state, names_of, parameters, sharded
 from runtime.checkpoint.values import JSON, decode
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ def put_back(
 
 def local(tensor: "Tensor") -> "Tensor":
     """This rank's part: a DTensor's shard, any other tensor itself."""
-    return tensor.to_local() if is_a(tensor, "torch.distributed.tensor", "DTensor") else tensor  # type: ignore[operator]
+    return tensor.to_local() if sharded(tensor) else tensor
 
 
 def _optimizer(optimizer: "Optimizer", told: JSON, names: dict[int, str], wants: Wanted) -> None:

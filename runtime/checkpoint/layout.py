@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from runtime.checkpoint.install import local, told_dtype
 from runtime.checkpoint.pieces import Box, Held, Share, shares, split, whole
 from runtime.checkpoint.snapshot import Source
-from runtime.checkpoint.state import Captured, StateError, is_a
+from runtime.checkpoint.state import Captured, StateError, sharded
 from runtime.control import Control
 from runtime.place import Place
 
@@ -22,7 +22,7 @@ def box(tensor: "Tensor") -> Box:
     """
     import torch
 
-    if is_a(tensor, "torch.distributed.tensor", "DTensor"):
+    if sharded(tensor):
         from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
         if any(each.is_partial() for each in tensor.placements):
@@ -39,7 +39,7 @@ def box(tensor: "Tensor") -> Box:
 
 def holders(tensor: "Tensor", alike: Sequence[int]) -> tuple[int, ...]:
     """The ranks that hold the same part: a DTensor's replicas, `alike` for any other tensor."""
-    if not is_a(tensor, "torch.distributed.tensor", "DTensor"):
+    if not sharded(tensor):
         return tuple(alike)
     mesh, at = tensor.device_mesh, tensor.device_mesh.get_coordinate()
     if at is None:
@@ -86,7 +86,7 @@ class Layout:
         """What this rank copies and writes."""
         rank, held, tensors = self._place.rank, [], {}
         for name, each in captured.tensors.items():
-            equal = name in captured.equal or is_a(each, "torch.distributed.tensor", "DTensor")
+            equal = name in captured.equal or sharded(each)
             held.append(Held(name, box(each), each.element_size(), holders(each, self._alike), equal))
             tensors[name] = each
         for name, each in captured.own.items():

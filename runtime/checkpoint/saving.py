@@ -9,6 +9,7 @@ from pydantic import JsonValue
 
 from runtime.checkpoint.config import CheckpointConfig
 from runtime.checkpoint.format import CheckpointError, Manifest
+from runtime.checkpoint.retention import Stored, expendable
 from runtime.checkpoint.snapshot import Copy
 from runtime.checkpoint.tier import Blob, PartsMissingError
 from runtime.checkpoint.tiers import Level, described, passing
@@ -56,8 +57,8 @@ class Job:
                 yield Blob(each.name, each.dtype, each.shape, each.box.offset, each.box.extent, each.buffer)
 
 
-def start(job: Job, config: CheckpointConfig, place: Place, tell: Tell, committed: Callable[[Level], None]) -> None:
-    """Has a thread write the job. `committed` is called on each level's leader after its commit: to tidy up."""
+def start(job: Job, config: CheckpointConfig, place: Place, tell: Tell) -> None:
+    """Has a thread write the job."""
 
     def work() -> None:
         began = time.monotonic()
@@ -73,7 +74,7 @@ def start(job: Job, config: CheckpointConfig, place: Place, tell: Tell, committe
                     error = error or f"{level.name}: {wrong}"
                     continue
                 if level.leads:
-                    _tidy(job, level, tell, committed)
+                    _tidy(job, level, config, tell)
         except Exception as wrong:  # an outcome, never a thread's traceback that nobody reads
             error = f"{type(wrong).__name__}: {wrong}"
         job.outcome = Outcome(job.step, tuple(done), error, size, time.monotonic() - began)
@@ -148,9 +149,19 @@ def _retried(call: Callable[[], object], step: int, config: CheckpointConfig, te
             time.sleep(pause_s)
 
 
-def _tidy(job: Job, level: Level, tell: Tell, committed: Callable[[Level], None]) -> None:
-    """What follows a commit. The checkpoint stands, whatever becomes of it."""
+def _tidy(job: Job, level: Level, config: CheckpointConfig, tell: Tell) -> None:
+    """Removes what need not stay, once the new checkpoint is proven. It stands, whatever becomes of this."""
     try:
-        committed(level)
+        level.tier.verify(job.step, deep=config.read_back)
+        for step in expendable(config.keep, [stored(level, step) for step in level.tier.steps()]):
+            level.tier.remove(step)
     except CheckpointError as wrong:
         tell("checkpoint.untidy", step=job.step, reason=str(wrong))
+
+
+def stored(level: Level, step: int) -> Stored:
+    """What retention needs to know. A checkpoint whose files are not what its manifest says does not count as kept."""
+    try:
+        return Stored(step=step, metric=level.tier.verify(step, deep=False).metric, verified=True)
+    except CheckpointError:
+        return Stored(step=step)

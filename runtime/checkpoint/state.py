@@ -15,13 +15,14 @@ is saved (docs/decisions/0014-state-by-name.md).
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeGuard
 
 from runtime.checkpoint import rng
 from runtime.checkpoint.values import JSON, encode
 
 if TYPE_CHECKING:
     from torch import Tensor
+    from torch.distributed.tensor import DTensor
     from torch.nn import Module
     from torch.optim import Optimizer
 
@@ -84,19 +85,26 @@ class Captured:
 
 def bare(model: "Module") -> "Module":
     """The model without the wrappers that only put a prefix before its names."""
+    inner: Any = model
     while True:
-        if is_a(model, "torch.nn.parallel", "DistributedDataParallel"):
-            model = model.module
-        elif is_a(model, "torch._dynamo.eval_frame", "OptimizedModule"):
-            model = model._orig_mod
+        if is_a(inner, "torch.nn.parallel", "DistributedDataParallel"):
+            inner = inner.module
+        elif is_a(inner, "torch._dynamo.eval_frame", "OptimizedModule"):
+            inner = inner._orig_mod
         else:
-            return model
+            found: Module = inner
+            return found
 
 
 def is_a(value: Any, module: str, name: str) -> bool:
     """Whether it is of a class of torch's. Where nobody has imported that module (it takes seconds), nothing is."""
     kind = getattr(sys.modules.get(module), name, None)
     return kind is not None and isinstance(value, kind)
+
+
+def sharded(tensor: "Tensor") -> "TypeGuard[DTensor]":
+    """Whether it is a DTensor."""
+    return is_a(tensor, "torch.distributed.tensor", "DTensor")
 
 
 def clean(name: str) -> str:

@@ -4,6 +4,7 @@ A node's own tier holds what its ranks hold, so that a job that starts again on 
 network. A node that was exchanged has none: then all ranks read what the shared tier has.
 """
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -12,9 +13,11 @@ from pydantic import JsonValue
 
 from runtime.checkpoint.config import CheckpointConfig
 from runtime.checkpoint.crypt import Key
-from runtime.checkpoint.format import Manifest, NewerFormatError, TornError
+from runtime.checkpoint.format import CheckpointError, Manifest, NewerFormatError, TornError
+from runtime.checkpoint.lease import HeldError
 from runtime.checkpoint.storage import StalledError, StorageError
 from runtime.checkpoint.tier import NoCheckpointError, Tier
+from runtime.control import Control
 from runtime.events import Tell
 from runtime.place import Place
 
@@ -68,6 +71,31 @@ class Tiers:
     def close(self) -> None:
         for level in self:
             level.tier.close()
+
+
+def claimed(tiers: Tiers, control: Control, limit_s: float) -> None:
+    """Makes the folders this job's own, and clears away what saves have left that did not end. All ranks call it.
+
+    The wait for a holder that may be dead is in turns, so that no rank takes the others for lost. Raises HeldError on
+    the leader, CheckpointError on the others.
+    """
+    deadline = time.monotonic() + limit_s
+    for level in tiers:
+        while True:
+            refused: CheckpointError | None = None
+            try:
+                if level.leads:
+                    level.tier.claim(min(10.0, max(0.0, deadline - time.monotonic())))
+                    level.tier.sweep()
+            except HeldError as held:
+                refused = held
+            except CheckpointError as wrong:
+                refused, deadline = wrong, 0.0
+            waits, over = control.highest(refused is not None, refused is not None and time.monotonic() >= deadline)
+            if over:
+                raise refused or CheckpointError("the leader cannot have the folder of checkpoints · its log says why")
+            if not waits:
+                break
 
 
 class Found(NamedTuple):

@@ -1,6 +1,6 @@
 """A small training that is killed and goes on: run by torchrun, or by its agent with workers forked from this process.
 
-    killed_training.py FOLDER STEPS [--forked]
+    killed_training.py FOLDER STEPS [--forked | --resized]
 
 Each rank notes its process number at its start, what it resumed from, and what it ended with, in FOLDER/notes. The
 forked workers have torch imported already: a restart takes a fraction of a second, where torchrun's takes ten.
@@ -11,6 +11,7 @@ import json
 import os
 import signal
 import sys
+import time
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -22,11 +23,10 @@ from torch.nn.parallel import DistributedDataParallel
 from runtime.checkpoint.checkpointer import Checkpointer
 from runtime.checkpoint.config import CheckpointConfig
 from runtime.checkpoint.state import Training
-from runtime.checkpoint.tiers import Level
 from runtime.control import Control
 from runtime.place import place
 
-SAVE_EVERY, KEPT, SAMPLES, BATCH = 3, 3, 96, 16
+SAVE_EVERY, SAMPLES, BATCH = 3, 96, 16
 
 
 class Order:
@@ -62,17 +62,23 @@ class Net(torch.nn.Module):
         return out
 
 
+def full(tensor: torch.Tensor) -> bytes:
+    """All of it, from all ranks if it is sharded."""
+    whole = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+    return whole.detach().numpy().tobytes()
+
+
 def digest(training: Training) -> str:
     """Of what is the same on all ranks: parameters, the optimizer's state, the rate, the position."""
     told = hashlib.sha256()
     for each in training.model.parameters():
-        told.update(each.detach().numpy().tobytes())
+        told.update(full(each))
     (optimizer,) = training.optimizers
     for group in optimizer.param_groups:
         told.update(repr(group["lr"]).encode())
         for each in group["params"]:
             for key, value in sorted(optimizer.state[each].items()):
-                told.update(key.encode() + value.numpy().tobytes())
+                told.update(key.encode() + full(value))
     assert training.data is not None
     told.update(json.dumps(training.data.state_dict()).encode())
     return told.hexdigest()
@@ -102,7 +108,22 @@ def note(folder: Path, name: str, **fields: Any) -> None:
     os.close(fd)
 
 
-def main(root: str, steps: int) -> None:
+def wrapped(sharded: bool) -> torch.nn.Module:
+    """The net, its parameters replicated, or sharded over all ranks."""
+    if sharded:
+        from torch.distributed.fsdp import fully_shard
+        from torch.distributed.tensor import init_device_mesh
+
+        net = Net()
+        fully_shard(net, mesh=init_device_mesh("cpu", (dist.get_world_size(),)))
+        return net
+    model = DistributedDataParallel(Net())
+    model.register_comm_hook(None, in_rank_order)
+    return model
+
+
+def main(root: str, steps: int, until: int | None = None, sharded: bool = False) -> None:
+    """Trains to the end of `steps`, or to a last checkpoint after step `until`."""
     for each in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(each, signal.SIG_DFL)  # a forked worker has the agent's handlers, which wait for Python to run
     folder, here = Path(root), place()
@@ -112,8 +133,7 @@ def main(root: str, steps: int) -> None:
     dist.init_process_group("gloo")
     control = Control(here)
     torch.manual_seed(1)
-    model = DistributedDataParallel(Net())
-    model.register_comm_hook(None, in_rank_order)
+    model = wrapped(sharded)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
     torch.manual_seed(100 + here.rank)
@@ -128,17 +148,22 @@ def main(root: str, steps: int) -> None:
         if event in ("checkpoint.failed", "checkpoint.refused", "checkpoint.quarantined", "checkpoint.untidy"):
             note(folder, "wrong", event=event, rank=here.rank, **fields)
 
-    def tidy(level: Level) -> None:
-        for step in level.tier.steps()[:-KEPT]:
-            level.tier.remove(step)
-
-    config = CheckpointConfig(folder=folder / "checkpoints", save_limit_s=60)
-    with Checkpointer(config, here, control, tell, tidy) as checkpointer:
+    config = CheckpointConfig(folder=folder / "checkpoints", save_limit_s=60, read_back=False)
+    with Checkpointer(config, here, control, tell) as checkpointer:
         resumed = checkpointer.restore(training)
         step = resumed.step if resumed else 0
         if resumed:
-            note(folder, "resumed", step=step, rank=here.rank, attempt=here.attempt, digest=digest(training))
-        while step < steps:
+            note(
+                folder,
+                "resumed",
+                step=step,
+                rank=here.rank,
+                attempt=here.attempt,
+                world=resumed.world,
+                rng=resumed.rng,
+                digest=digest(training),
+            )
+        while step < (until or steps):
             chosen = order.take(here.rank, here.world)
             optimizer.zero_grad()
             loss = (model(inputs[chosen]) - targets[chosen]).square().mean()
@@ -149,40 +174,57 @@ def main(root: str, steps: int) -> None:
             note(folder, f"steps.{here.rank}", step=step, digest=digest(training), samples=chosen)
             if step % SAVE_EVERY == 0 and step < steps:
                 checkpointer.save(training, step)
+        if until:
+            checkpointer.save(training, step, wait=True)
         checkpointer.finish(60)
-        buffers = {name: each.tolist() for name, each in model.module.named_buffers()} if here.leads else {}
+        buffers = {name: each.tolist() for name, each in model.named_buffers()} if here.leads else {}
         drawn = hashlib.sha256(torch.get_rng_state().numpy().tobytes()).hexdigest()
         note(folder, "ended", rank=here.rank, digest=digest(training), buffers=buffers, rng=drawn, loss=loss.item())
         control.barrier()
     dist.destroy_process_group()
 
 
-def forked(root: Path, steps: int) -> None:
-    """One run after another, the first undisturbed, until somebody says that it was enough. As torchrun runs them, by
-    the same agent, but with workers forked from this process."""
+def launched(run: Path, workers: int, *arguments: int | bool | None) -> None:
+    """As torchrun runs `main`, by the same agent, but with workers forked from this process."""
     import_module("torch._dynamo")  # the optimizer imports it at its first step: here once for all workers
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
+    (run / "notes").mkdir(parents=True, exist_ok=True)
+    config = LaunchConfig(
+        min_nodes=1,
+        max_nodes=1,
+        nproc_per_node=workers,
+        run_id=f"{os.getpid()}-{time.monotonic_ns()}",
+        rdzv_backend="c10d",
+        rdzv_endpoint="localhost:0",
+        max_restarts=10_000 if len(arguments) == 1 else 0,
+        monitor_interval=0.05,
+        start_method="fork",
+    )
+    elastic_launch(config, main)(str(run), *arguments)
+
+
+def again_and_again(root: Path, steps: int) -> None:
+    """One run after another, the first undisturbed, until somebody says that it was enough."""
     for run in range(10_000):
-        (root / f"run-{run}" / "notes").mkdir(parents=True)
-        config = LaunchConfig(
-            min_nodes=1,
-            max_nodes=1,
-            nproc_per_node=4,
-            run_id=f"{os.getpid()}-{run}",
-            rdzv_backend="c10d",
-            rdzv_endpoint="localhost:0",
-            max_restarts=10_000,
-            monitor_interval=0.05,
-            start_method="fork",
-        )
-        elastic_launch(config, main)(str(root / f"run-{run}"), steps)
+        launched(root / f"run-{run}", 4, steps)
         if (root / "enough").exists():
             return
 
 
+def resized(root: Path, steps: int) -> None:
+    """Plain and sharded: an undisturbed run of 4 ranks, and one whose 4 ranks become 2 and then 4 again."""
+    import_module("torch.distributed.fsdp")
+    for name, sharded in (("plain", False), ("sharded", True)):
+        launched(root / f"{name}-4", 4, steps, None, sharded)
+        for workers, until in ((4, steps // 3), (2, 2 * steps // 3), (4, None)):
+            launched(root / f"{name}-4-2-4", workers, steps, until, sharded)
+
+
 if __name__ == "__main__":
     if "--forked" in sys.argv:
-        forked(Path(sys.argv[1]), int(sys.argv[2]))
+        again_and_again(Path(sys.argv[1]), int(sys.argv[2]))
+    elif "--resized" in sys.argv:
+        resized(Path(sys.argv[1]), int(sys.argv[2]))
     else:
         main(sys.argv[1], int(sys.argv[2]))
