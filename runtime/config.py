@@ -19,7 +19,6 @@ from runtime.failures.restarts import RestartConfig
 from runtime.failures.watchdog import WatchdogConfig
 from runtime.stops.stop import StopConfig
 from runtime.telemetry import TelemetryConfig
-from runtime.tidy import Keep
 from spec.document import Document, Path_, parse, read, unwritten, written
 
 
@@ -46,10 +45,9 @@ class RunConfig(BaseModel):
     steps: int | None = Field(default=None, ge=1)
     epochs: int | None = Field(default=None, ge=1)
     seed: int = Field(default=0, ge=0, lt=1 << 63)
-    control_s: float = Field(default=60.0, gt=0)
+    control_s: float = Field(default=600.0, gt=0)
     checkpoints: CheckpointConfig
     save: Triggers = Triggers(every_s=600)
-    keep: Keep = Keep()
     stops: StopConfig = StopConfig()
     loss: LossConfig = LossConfig()
     restarts: RestartConfig = RestartConfig()

@@ -38,7 +38,6 @@ from runtime.stops.leave import leave
 from runtime.stops.signals import watch
 from runtime.stops.stop import Stop, Stopper
 from runtime.telemetry import Telemetry
-from runtime.tidy import tidy
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -102,8 +101,7 @@ class Run:
         try:
             self.control = Control(self.place, self.config.control_s)
             self.stopper = Stopper(self.config.stops, self.place, self.control, self.tell)
-            kept = tidy(self.config.keep, self.tell)
-            self.checkpointer = Checkpointer(self.config.checkpoints, self.place, self.control, self.tell, kept)
+            self.checkpointer = Checkpointer(self.config.checkpoints, self.place, self.control, self.tell)
             resumed = self.checkpointer.restore(self.training)
             if resumed is not None:
                 self.number, self._saved, self.resumed = resumed.step, resumed.step, True
