@@ -1,9 +1,10 @@
-"""Reading pieces back: several chunks ahead, each piece checked against its hash before anybody gets it."""
+"""Reading pieces back: several chunks ahead, over the ends of pieces too; each piece is checked before it is given."""
 
 import os
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from blake3 import blake3
 
@@ -13,12 +14,19 @@ from runtime.checkpoint.storage import StalledError, Started, Storage
 from runtime.checkpoint.writing import CHUNK_BYTES, DEPTH
 
 
+class _Chunk(NamedTuple):
+    number: int
+    at: int
+    view: memoryview
+    call: Started[None]
+
+
 class Reader:
     """An open data file of a checkpoint. Raises StorageError, TornError where it is missing."""
 
     def __init__(self, storage: Storage, path: Path, sealer: Sealer | None) -> None:
         self._storage, self._path, self._sealer = storage, path, sealer
-        self._ahead: deque[tuple[int, memoryview, Started[None]]] = deque()
+        self._ahead: deque[_Chunk] = deque()
         self._fd = storage.do("open the file", path, lambda: _open(path))
 
     def __enter__(self) -> "Reader":
@@ -27,88 +35,99 @@ class Reader:
     def __exit__(self, *_: object) -> None:
         # What was read ahead of an error must not arrive in the caller's buffer later. A descriptor on which a call
         # hangs stays open: its number must not come to mean another file.
-        for call in [each[2] for each in self._ahead]:
+        for chunk in self._ahead:
             try:
-                call.result()
+                chunk.call.result()
             except StalledError:
                 return
             except CheckpointError:
                 pass
         self._storage.do("close the file", self._path, lambda: os.close(self._fd))
 
-    def check(self, piece: Piece) -> None:
+    def check(self, pieces: Sequence[Piece]) -> None:
         """Raises TornError where the stored bytes are not those that were written."""
-        digest = blake3()
-        for _, chunk in self._chunks(piece, None):
-            digest.update(chunk)
-        self._same(piece, digest.hexdigest())
+        for _ in self._checked(pieces, [None] * len(pieces)):
+            pass
 
-    def read(self, piece: Piece, into: memoryview | None = None) -> memoryview:
-        """The box's bytes, in `into` where it is given (writable, of exactly `piece.plain_bytes`).
+    def read(self, wanted: Sequence[tuple[Piece, memoryview | None]]) -> list[memoryview]:
+        """The boxes' bytes, each in the buffer that is given for it (writable, of exactly `piece.plain_bytes`).
 
-        Raises TornError where they are not those that were written: `into` then holds nothing of use.
+        Raises TornError where they are not those that were written: the buffers then hold nothing of use.
         """
-        target = memoryview(bytearray(piece.plain_bytes)) if into is None else into.cast("B")
-        if target.nbytes != piece.plain_bytes:
-            raise ValueError(f"{piece.name}: a buffer of {target.nbytes} bytes for {piece.plain_bytes}")
-        digest = blake3()
+        pieces = [piece for piece, _ in wanted]
+        targets = [self._target(piece, into) for piece, into in wanted]
         if self._sealer is None:
-            if piece.size != piece.plain_bytes:
-                raise TornError(f"{piece.name} in {self._path}: {piece.size} bytes, not {piece.plain_bytes}")
-            for _, chunk in self._chunks(piece, target):
-                digest.update(chunk)
-        else:
-            filled = 0
-            for at, chunk in self._chunks(piece, None):
-                digest.update(chunk)
-                try:
-                    plain = self._sealer.unseal(chunk, at)
-                except TornError:
-                    raise self._damaged(piece) from None
-                if filled + len(plain) > target.nbytes:
-                    raise TornError(f"{piece.name} in {self._path}: more bytes than the box holds")
-                target[filled : filled + len(plain)] = plain
-                filled += len(plain)
-            if filled != target.nbytes:
-                raise TornError(f"{piece.name} in {self._path}: {filled} bytes, not {target.nbytes}")
-        self._same(piece, digest.hexdigest())
-        return target
+            for _ in self._checked(pieces, targets):
+                pass
+            return targets
+        filled = [0] * len(targets)
+        for chunk in self._checked(pieces, [None] * len(pieces)):
+            piece, target, start = pieces[chunk.number], targets[chunk.number], filled[chunk.number]
+            try:
+                plain = self._sealer.unseal(chunk.view, chunk.at)
+            except TornError:
+                raise self._damaged(piece) from None
+            end = start + len(plain)
+            if end > target.nbytes or (chunk.at + len(chunk.view) == piece.at + piece.size and end != target.nbytes):
+                raise self._damaged(piece)
+            target[start:end] = plain
+            filled[chunk.number] = end
+        return targets
 
-    def _same(self, piece: Piece, found: str) -> None:
-        if found != piece.hash:
+    def _target(self, piece: Piece, into: memoryview | None) -> memoryview:
+        if self._sealer is None and piece.size != piece.plain_bytes:
             raise self._damaged(piece)
+        if into is None:
+            return memoryview(bytearray(piece.plain_bytes))
+        if into.nbytes != piece.plain_bytes:
+            raise ValueError(f"{piece.name}: a buffer of {into.nbytes} bytes for {piece.plain_bytes}")
+        return into.cast("B") if into.nbytes else memoryview(bytearray())
+
+    def _checked(self, pieces: Sequence[Piece], targets: Sequence[memoryview | None]) -> Iterator[_Chunk]:
+        """The chunks in order; a piece's hash is checked with its last."""
+        digest: Any = blake3()
+        for chunk in self._chunks(pieces, targets):
+            piece = pieces[chunk.number]
+            if chunk.at == piece.at:
+                digest = blake3()
+            digest.update(chunk.view)
+            if chunk.at + len(chunk.view) == piece.at + piece.size and digest.hexdigest() != piece.hash:
+                raise self._damaged(piece)
+            yield chunk
+
+    def _chunks(self, pieces: Sequence[Piece], targets: Sequence[memoryview | None]) -> Iterator[_Chunk]:
+        """Reads ahead, into the targets, or into buffers in turn where there is none."""
+        spare: list[memoryview] = []
+        for number, (piece, target) in enumerate(zip(pieces, targets, strict=True)):
+            for at in range(piece.at, piece.at + piece.size, CHUNK_BYTES):
+                length, start = min(CHUNK_BYTES, piece.at + piece.size - at), at - piece.at
+                if target is not None:
+                    view = target[start : start + length]
+                else:
+                    view = (spare.pop() if spare else memoryview(bytearray(CHUNK_BYTES)))[:length]
+                self._ahead.append(_Chunk(number, at, view, self._start(view, at)))
+                if len(self._ahead) > DEPTH:
+                    yield from self._next(targets, spare)
+        while self._ahead:
+            yield from self._next(targets, spare)
+
+    def _next(self, targets: Sequence[memoryview | None], spare: list[memoryview]) -> Iterator[_Chunk]:
+        chunk = self._ahead[0]
+        chunk.call.result()
+        self._ahead.popleft()
+        yield chunk
+        if targets[chunk.number] is None:
+            spare.append(memoryview(chunk.view.obj))
+
+    def _start(self, view: memoryview, at: int) -> Started[None]:
+        fd, path = self._fd, self._path
+        return self._storage.start("read the file", path, lambda: _read_at(fd, view, at, path))
 
     def _damaged(self, piece: Piece) -> TornError:
         return TornError(
             f"{piece.name} at byte {piece.at} of {self._path}: its bytes are not those that were written · "
             "use an older checkpoint"
         )
-
-    def _chunks(self, piece: Piece, target: memoryview | None) -> Iterator[tuple[int, memoryview]]:
-        """Place and bytes of each chunk, in order, read ahead: into the target, or into buffers in turn."""
-        spare = (
-            [memoryview(bytearray(min(CHUNK_BYTES, piece.size))) for _ in range(DEPTH + 1)] if target is None else []
-        )
-        for at in range(piece.at, piece.at + piece.size, CHUNK_BYTES):
-            length = min(CHUNK_BYTES, piece.at + piece.size - at)
-            start = at - piece.at
-            view = spare.pop()[:length] if target is None else target[start : start + length]
-            self._ahead.append((at, view, self._start(view, at)))
-            if len(self._ahead) > DEPTH:
-                yield from self._next(spare)
-        while self._ahead:
-            yield from self._next(spare)
-
-    def _start(self, view: memoryview, at: int) -> Started[None]:
-        fd, path = self._fd, self._path
-        return self._storage.start("read the file", path, lambda: _read_at(fd, view, at, path))
-
-    def _next(self, spare: list[memoryview]) -> Iterator[tuple[int, memoryview]]:
-        at, view, call = self._ahead[0]
-        call.result()
-        self._ahead.popleft()
-        yield at, view
-        spare.append(memoryview(view.obj))
 
 
 def _open(path: Path) -> int:

@@ -3,7 +3,6 @@
 Committing needs no communicator: each rank leaves its part in the folder, and the leader waits for them.
 """
 
-import contextlib
 import secrets
 import time
 from collections.abc import Collection, Iterable, Mapping
@@ -187,8 +186,7 @@ class Tier:
                 raise TornError(f"{path} {found} · use an older checkpoint")
             if deep and (ranks is None or part.rank in ranks):
                 with self._reader(manifest, part) as reader:
-                    for piece in part.pieces:
-                        reader.check(piece)
+                    reader.check(part.pieces)
         return manifest
 
     def read(self, manifest: Manifest, piece: Piece, into: memoryview | None = None) -> memoryview:
@@ -197,15 +195,16 @@ class Tier:
 
     def read_all(self, manifest: Manifest, wanted: Iterable[tuple[Piece, memoryview | None]]) -> list[memoryview]:
         """As `read`, many at once: best in the order in which they lie in their files."""
-        owners = {part.file: part for part in manifest.parts}
-        found: list[memoryview] = []
-        with contextlib.ExitStack() as closing:
-            readers: dict[str, Reader] = {}
-            for piece, into in wanted:
-                if piece.file not in readers:
-                    readers[piece.file] = closing.enter_context(self._reader(manifest, owners[piece.file]))
-                found.append(readers[piece.file].read(piece, into))
-        return found
+        jobs = list(wanted)
+        found: dict[int, memoryview] = {}
+        by_file: dict[str, list[int]] = {}
+        for number, (piece, _) in enumerate(jobs):
+            by_file.setdefault(piece.file, []).append(number)
+        for part in manifest.parts:
+            if numbers := by_file.get(part.file):
+                with self._reader(manifest, part) as reader:
+                    found.update(zip(numbers, reader.read([jobs[number] for number in numbers]), strict=True))
+        return [found[number] for number in range(len(jobs))]
 
     # Tidying.
 

@@ -106,9 +106,10 @@ def stalled(at: Path) -> dict[str, object]:
             steps[0] += 1
 
     threading.Thread(target=train, daemon=True).start()
-    with Tier(at / "checkpoints", stall_s=1.0) as tier:
+    with Tier(at / "checkpoints", stall_s=60) as tier:
         save(tier, 1)
         subprocess.run(["fsfreeze", "-f", str(at)], check=True)
+        tier._storage.stall_s = 1.0
         before, began = steps[0], time.monotonic()
         failed = [outcome(lambda turn=turn: save(tier, 2, turn)) for turn in (0, 1)]  # type: ignore[misc]
         trained, took_s = steps[0] - before, time.monotonic() - began
@@ -116,6 +117,7 @@ def stalled(at: Path) -> dict[str, object]:
         subprocess.run(["fsfreeze", "-u", str(at)], check=True)
         os.killpg(thaw.pid, signal.SIGKILL)
         thaw.wait()
+        tier._storage.stall_s = 60
         for turn in range(2, 100):
             if outcome(lambda turn=turn: save(tier, 3, turn)) != "StalledError":  # type: ignore[misc]
                 break

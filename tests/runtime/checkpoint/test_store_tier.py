@@ -87,6 +87,15 @@ def test_parts_of_another_attempt_or_save_are_never_taken(tier: Tier) -> None:
         tier.commit(2, place(0, "a.1"), 0.05, turn=2)
 
 
+def test_a_part_that_is_not_of_its_rank_is_not_committed(tier: Tier) -> None:
+    for rank in range(WORLD):
+        tier.begin(2, place(rank)).write(blobs(2, rank), {})
+    (beside,) = tier.folder.glob(".step-*")
+    (beside / "rank-00000.part").write_bytes((beside / "rank-00001.part").read_bytes())
+    with pytest.raises(TornError, match="is of rank 1"):
+        tier.commit(2, place(0), 1)
+
+
 def test_a_part_tried_again_replaces_the_earlier_try(tier: Tier) -> None:
     write(tier, 7, content=5)
     save(tier, 7)
