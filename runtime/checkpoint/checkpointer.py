@@ -2,7 +2,8 @@
 
 import os
 import time
-from typing import Self
+from typing import TYPE_CHECKING, Self
+from weakref import WeakSet
 
 from pydantic import JsonValue
 
@@ -18,6 +19,9 @@ from runtime.checkpoint.tiers import Tiers, Version, claimed
 from runtime.control import Control
 from runtime.events import Tell, silence
 from runtime.place import Place
+
+if TYPE_CHECKING:
+    from torch.optim import Optimizer
 
 
 class SaveFailedError(CheckpointError):
@@ -48,6 +52,10 @@ class Checkpointer:
         self._layout = Layout(self._place, local_world, config.piece_bytes)
         self._snapshot, self._arena = Snapshot(), Arena()
         self._turn = 0
+        self._hooked: WeakSet[Optimizer] = WeakSet()
+        self._guarded = False
+        self.waited_s = 0.0
+        """With `overlap`: how long the optimizer's steps have waited for copies in all."""
         self._job: Job | None = None
         self._outcomes: list[Outcome] = []
         self._failed = ""
@@ -65,6 +73,7 @@ class Checkpointer:
         began = time.monotonic()
         busy = not self.finish(self._config.save_limit_s)
         captured = capture(training, self._place.rank)
+        self._guard(training)
         stop = bool(self._failed) and self._config.on_failure == "stop"
         busy_somewhere, stop_somewhere, changed = map(
             bool, self._control.highest(busy, stop, self._layout.changed(captured))
@@ -89,6 +98,20 @@ class Checkpointer:
         self._tell("checkpoint.copied", step=step, seconds=stall_s, bytes=sum(len(each.buffer) for each in job.copies))
         return stall_s
 
+    def _guard(self, training: Training) -> None:
+        """With `overlap`: has the step of each optimizer wait until what it changes is copied."""
+        optimizers = training.optimizers if self._config.overlap else []
+        for each in optimizers:
+            if each not in self._hooked:
+                self._hooked.add(each)
+                each.register_step_pre_hook(lambda *_: self._waited())
+        self._guarded = bool(optimizers)
+
+    def _waited(self) -> None:
+        began = time.monotonic()
+        self._snapshot.settle()
+        self.waited_s += time.monotonic() - began
+
     def _begun(self, captured: Captured, step: int, metric: float | None) -> Job:
         """Copies the state, and says where it goes."""
         levels = list(self._tiers)
@@ -97,6 +120,7 @@ class Checkpointer:
         pairs = self._layout.sources(captured)
         if self._tiers.node is None:
             pairs = [each for each in pairs if each[1].shared]
+        later = captured.equal if self._guarded else frozenset()
         values: dict[str, JsonValue] = {"rank": self._place.rank, "kind": "regular", "mine": captured.mine}
         if self._layout.leads:
             values["shared"] = captured.shared
@@ -105,7 +129,7 @@ class Checkpointer:
             self._turn,
             metric,
             levels,
-            self._snapshot.take([source for source, _ in pairs]),
+            self._snapshot.take([source for source, _ in pairs], later),
             frozenset(at for at, (_, share) in enumerate(pairs) if share.shared),
             values,
             self._snapshot.ready,

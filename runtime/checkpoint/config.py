@@ -28,6 +28,12 @@ class CheckpointConfig(BaseModel):
     """Whether a checkpoint is read and its hashes checked, by the leader in the background, before an older one is
     removed for its sake. Without, its files' sizes are checked."""
 
+    overlap: bool = False
+    """Whether parameters and the optimizer's state are copied while the next forward and backward pass run: the
+    optimizer's step waits for the copy. For training on CPUs, where a copy takes as long as memory allows. Nothing but
+    the optimizer's step may change them; a change through torch is noticed and fails the save, one through `.data`
+    is not."""
+
     on_failure: Literal["go_on", "stop"] = "go_on"
     """When a save has failed for good: train on with the older checkpoint, or stop the job."""
     retries: int = Field(ge=0, le=100, default=4)

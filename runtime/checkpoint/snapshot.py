@@ -6,10 +6,13 @@ is in huge pages where the kernel gives them, and pinned where the tensors are o
 
 import math
 import mmap
-from collections.abc import Sequence
+import threading
+from collections.abc import Collection, Sequence
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from runtime.checkpoint.format import CheckpointError
 from runtime.checkpoint.pieces import Box, within
 
 if TYPE_CHECKING:
@@ -46,6 +49,10 @@ class Copy:
     buffer: memoryview
 
 
+class ChangedError(CheckpointError):
+    """A tensor was changed while it was copied: the copy is of no step, and is not written."""
+
+
 class Arena:
     """A block of host memory that grows and is handed out anew each time."""
 
@@ -71,7 +78,7 @@ def allocated(size: int, pinned: bool) -> "Tensor":
     size = max(ALIGN, math.ceil(size / ALIGN) * ALIGN)
     if pinned:
         return torch.empty(size, dtype=torch.uint8, pin_memory=True)
-    block = mmap.mmap(-1, size)
+    block = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if hasattr(mmap, "MADV_HUGEPAGE"):
         block.madvise(mmap.MADV_HUGEPAGE)
     return torch.frombuffer(block, dtype=torch.uint8).zero_()
@@ -92,11 +99,13 @@ class Snapshot:
     def __init__(self) -> None:
         self._arena = Arena()
         self._event: Any = None
+        self._later: Future[None] | None = None
 
-    def take(self, sources: Sequence[Source]) -> list[Copy]:
-        """Copies; when it returns, the sources may be changed.
+    def take(self, sources: Sequence[Source], later: Collection[str] = ()) -> list[Copy]:
+        """Copies; when it returns, the sources may be changed, but for those named in `later`.
 
         Copies from a GPU may still be under way then: later work on the GPU is queued behind them. `ready` waits.
+        Those in host memory that are named in `later` are copied by a thread: `settle` before they are changed.
         """
         import torch
 
@@ -108,21 +117,53 @@ class Snapshot:
             if devices:
                 self._event = _copied_aside(sources, views, devices[0])
             else:
-                _copied(sources, views)
+                pairs = list(zip(sources, views, strict=True))
+                _copied([each for each in pairs if each[0].name not in later])
+                if aside := [each for each in pairs if each[0].name in later]:
+                    self._later = _started(aside)
         return [
             Copy(each.name, each.dtype, each.shape, each.box, memoryview(view.numpy()))  # type: ignore[arg-type]
             for each, view in zip(sources, views, strict=True)
         ]
 
+    def settle(self) -> None:
+        """Waits until all sources of the last `take` may be changed. Never raises."""
+        if self._later is not None:
+            wait([self._later])
+
     def ready(self) -> None:
-        """Waits until the bytes of the last `take` are there."""
+        """Waits until the bytes of the last `take` are there. Raises ChangedError where sources changed meanwhile."""
+        if self._later is not None:
+            self._later.result()
         if self._event is not None:
             self._event.synchronize()
             self._event = None
 
 
-def _copied(sources: "Sequence[Source]", views: "Sequence[Tensor]", non_blocking: bool = False) -> None:
-    for each, view in zip(sources, views, strict=True):
+def _started(pairs: "Sequence[tuple[Source, Tensor]]") -> "Future[None]":
+    """Has a thread copy them."""
+    done: Future[None] = Future()
+    versions = [each.tensor._version for each, _ in pairs]
+
+    def work() -> None:
+        try:
+            _copied(pairs)
+            for (each, _), was in zip(pairs, versions, strict=True):
+                if each.tensor._version != was:
+                    raise ChangedError(
+                        f"{each.name} was changed while it was copied, and not by the optimizer's step · "
+                        "change it before the save, or set overlap: false"
+                    )
+            done.set_result(None)
+        except BaseException as wrong:
+            done.set_exception(wrong)
+
+    threading.Thread(target=work, name="muster-copy", daemon=True).start()
+    return done
+
+
+def _copied(pairs: "Sequence[tuple[Source, Tensor]]", non_blocking: bool = False) -> None:
+    for each, view in pairs:
         part = each.tensor[within(each.box, each.held)]
         view.view(each.tensor.dtype).view(part.shape).copy_(part, non_blocking=non_blocking)
 
@@ -134,7 +175,7 @@ def _copied_aside(sources: "Sequence[Source]", views: "Sequence[Tensor]", device
     training, aside = torch.cuda.current_stream(device), torch.cuda.Stream(device)
     aside.wait_stream(training)
     with torch.cuda.stream(aside):
-        _copied(sources, views, non_blocking=True)
+        _copied(list(zip(sources, views, strict=True)), non_blocking=True)
         event = torch.cuda.Event()
         event.record(aside)
     training.wait_event(event)
