@@ -22,7 +22,7 @@ def test_configurations_that_pages_show_can_be_used(page: Path) -> None:
 def test_settings_that_pages_name_exist() -> None:
     """As `stops.grace_s`: a group of the configuration, and a field of it."""
     config = load({"checkpoints": {"folder": "x"}})
-    groups = {name: type(getattr(config, name)).model_fields for name in ("checkpoints", "keep", "stops", "loss")}
+    groups = {name: type(getattr(config, name)).model_fields for name in ("checkpoints", "stops", "loss")}
     named = [found for page in DOCS.glob("training-*.md") for found in re.findall(r"`(\w+)\.(\w+)", page.read_text())]
     told = [(group, name) for group, name in named if group in groups]
     assert len(told) >= 2
