@@ -66,15 +66,15 @@ class Agreement:
         `check` gets the levels that have it here, nearest first, and raises TornError where it is not whole.
         """
         refused: set[Version] = set()
-        bad = 0
+        bad: set[int] = set()
         while True:
             found = look(self._tiers)
-            bad += self._quarantine(found.torn)
+            bad |= self._quarantine(found.torn)
             version, missed = self._newest(found, refused)
             if version is None:
-                if bad or refused or missed:
+                if bad := bad | missed:
                     raise NothingWholeError(
-                        f"{self._tiers.shared.tier.folder}: none of {bad + len(refused) + missed} checkpoints is whole "
+                        f"{self._tiers.shared.tier.folder}: none of {len(bad)} checkpoints is whole "
                         "on every rank · quarantined/ has the reasons · mend one, or start anew in an empty folder"
                     )
                 return None
@@ -97,7 +97,7 @@ class Agreement:
             if worst == WHOLE:
                 return return_value
             refused.add(version)
-            bad += self._quarantine(torn)
+            bad |= self._quarantine(torn) | {version.step}
             self._tell("checkpoint.refused", step=version.step, attempt=version.attempt)
 
     def set_aside(self, step: int, reason: str) -> None:
@@ -108,8 +108,8 @@ class Agreement:
                     level.tier.quarantine(later[-1], reason)
         self._control.barrier()
 
-    def _newest(self, found: Found, refused: set[Version]) -> tuple[Version | None, int]:
-        """The newest that all ranks have, and how many there are that not all have. Raises where a rank cannot look."""
+    def _newest(self, found: Found, refused: set[Version]) -> tuple[Version | None, set[int]]:
+        """The newest that all ranks have, and the steps that not all have. Raises where a rank cannot look."""
         own = {"versions": [list(each) for each in found.versions if each not in refused], "fault": found.fault}
         told = [json.loads(raw) for raw in self._control.gather(json.dumps(own).encode())]
         for rank, each in enumerate(told):
@@ -117,10 +117,10 @@ class Agreement:
                 raise CheckpointError(f"rank {rank} cannot see the checkpoints: {each['fault']}")
         seen = [{Version(*version) for version in each["versions"]} for each in told]
         common = set.intersection(*seen)
-        return max(common, default=None), len(set.union(*seen) - common)
+        return max(common, default=None), {each.step for each in set.union(*seen) - common}
 
-    def _quarantine(self, torn: list[tuple[str, int, str]]) -> int:
-        """Sets aside what any rank found torn: by the leader of its level. How many in all. All ranks call it."""
+    def _quarantine(self, torn: list[tuple[str, int, str]]) -> set[int]:
+        """Sets aside what any rank found torn: by the leader of its level. Their steps. All ranks call it."""
         own = [[name, self._owner(name), step, reason[:500]] for name, step, reason in torn]
         found: dict[tuple[str, int, int], str] = {}
         for raw in self._control.gather(json.dumps(own).encode()):
@@ -133,7 +133,7 @@ class Agreement:
                 except NoCheckpointError:
                     continue
         self._control.barrier()
-        return len(found)
+        return {step for _, _, step in found}
 
     def _owner(self, name: str) -> int:
         return self._tiers.named(name).ranks[0]
