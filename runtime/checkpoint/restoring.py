@@ -72,9 +72,12 @@ class Agreement:
             bad |= self._quarantine(found.torn)
             version, missed = self._newest(found, refused)
             if version is None:
-                if bad := bad | missed:
+                # Also those of earlier starts: a run that lost all it had must not begin anew unasked.
+                aside = sum(level.tier.quarantined() for level in self._tiers)
+                (lost,) = self._control.highest(max(len(bad | missed), aside))
+                if lost:
                     raise NothingWholeError(
-                        f"{self._tiers.shared.tier.folder}: none of {len(bad)} checkpoints is whole "
+                        f"{self._tiers.shared.tier.folder}: none of {lost} checkpoints is whole "
                         "on every rank · quarantined/ has the reasons · mend one, or start anew in an empty folder"
                     )
                 return None

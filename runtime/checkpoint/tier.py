@@ -153,6 +153,10 @@ class Tier:
         found = {step_of(name) for name in self._storage.names(self.folder)}
         return tuple(sorted(step for step in found if step is not None))
 
+    def quarantined(self) -> int:
+        """How many checkpoints were set aside."""
+        return len(self._storage.names(self.folder / QUARANTINED))
+
     def read_manifest(self, step: int) -> Manifest:
         """The manifest of a step's last commit.
 

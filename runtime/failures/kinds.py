@@ -19,6 +19,7 @@ class Kind(StrEnum):
     STORAGE = "storage"
     CHECKPOINT = "checkpoint"
     MISFIT = "misfit"
+    NOTHING_WHOLE = "nothing_whole"
     RENDEZVOUS = "rendezvous"
     DESYNC = "desync"
     STUCK = "stuck"
@@ -50,6 +51,7 @@ TREATMENTS = {
     Kind.STORAGE: Treatment(_AGAIN, False, "look at the file system: space, mount, permission"),
     Kind.CHECKPOINT: Treatment(_AGAIN, False, "the checkpoint is damaged: an older one is used"),
     Kind.MISFIT: Treatment(_LOOK, False, "the checkpoint is of another model or program: start from one that fits"),
+    Kind.NOTHING_WHOLE: Treatment(_LOOK, False, "mend a quarantined checkpoint, or start anew in an empty folder"),
     Kind.RENDEZVOUS: Treatment(_AGAIN, False, "look whether the first rank's host and port can be reached"),
     Kind.DESYNC: Treatment(_LOOK, False, "the ranks do different work: look where the program branches by rank"),
     Kind.STUCK: Treatment(_AGAIN, False, "read the stacks that were written of every rank"),

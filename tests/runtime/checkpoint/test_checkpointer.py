@@ -177,8 +177,9 @@ def test_where_no_checkpoint_is_whole_the_training_is_not_begun_anew_in_silence(
     spoil(tmp_path / "checkpoints", 1)
     other = training(2)
     before = everything(other)
-    with pytest.raises(NothingWholeError, match="none of 1 checkpoints is whole"):
-        make().restore(other)
+    for _ in range(2):  # the start after it finds nothing but what was set aside
+        with pytest.raises(NothingWholeError, match="none of 1 checkpoints is whole"):
+            make().restore(other)
     assert everything(other) == before
 
 

@@ -1,17 +1,21 @@
 """Public texts of failures, and what they are taken for."""
 
 import errno
+import importlib
 import pickle
+import pkgutil
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import runtime
 from runtime.control import PeerLostError
 from runtime.exits import Exit
 from runtime.failures.classify import classify, classify_exit, classify_text
 from runtime.failures.kinds import TREATMENTS, Kind
+from runtime.failures.table import TYPES
 
 TEXTS = {
     "[Rank 3] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=1181, OpType=ALLREDUCE, NumelIn=1, "
@@ -176,3 +180,22 @@ def test_every_exit_code_is_something(code: int) -> None:
     failure = classify_exit(code)
     if code in tuple(Exit) and code != Exit.DONE:
         assert failure.treatment.exit == code
+
+
+OF_THE_PROGRAM = {"ValueKindError", "GapError"}
+"""Errors of the runtime's own that say that the program is at fault."""
+
+
+def test_every_error_of_the_runtime_itself_has_a_kind() -> None:
+    pytest.importorskip("torch")
+    own: set[type[BaseException]] = set()
+    for found in pkgutil.walk_packages(runtime.__path__, "runtime."):
+        module = importlib.import_module(found.name)
+        own |= {
+            each
+            for each in vars(module).values()
+            if isinstance(each, type) and issubclass(each, Exception) and each.__module__.startswith("runtime.")
+        }
+    assert len(own) > 25
+    unknown = {each.__name__ for each in own if classify(each.__new__(each)).decided_by not in TYPES}
+    assert unknown == OF_THE_PROGRAM
