@@ -60,13 +60,13 @@ def restore(tier: Tier, manifest: Manifest, into: memoryview) -> None:
 
 
 def main() -> None:
-    """Runs all in turns and prints the ratios of write and read."""
+    """Runs all in turns and prints the ratios of write and read: the lower one is the result's."""
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else ".")
     size = (int(sys.argv[2]) if len(sys.argv) > 2 else 1024) << 20
     state = np.tile(np.random.default_rng(0).integers(0, 256, PIECE, dtype=np.uint8), size // PIECE)
     wanted = np.ones_like(state)
     took: dict[str, list[float]] = {"dd_write": [], "write": [], "dd_read": [], "read": []}
-    writing, reading = begin("checkpoint_write"), begin("checkpoint_read")
+    run = begin("checkpoint_storage")
     with (
         tempfile.TemporaryDirectory(prefix=".muster-benchmark-", dir=folder) as name,
         Tier(Path(name) / "tier") as tier,
@@ -92,11 +92,19 @@ def main() -> None:
             tier.remove(turn)
             plain.unlink()
     speed = {name: round(size / statistics.median(each) / 1e9, 2) for name, each in took.items()}
-    numbers = {"bytes": size, "gb_per_s": speed, "seconds": {k: [round(s, 3) for s in v] for k, v in took.items()}}
-    writing.end(
-        f"write {speed['write']} GB/s, dd {speed['dd_write']} GB/s", speed["write"] / speed["dd_write"], numbers
+    ratios = {each: round(speed[each] / speed[f"dd_{each}"], 2) for each in ("write", "read")}
+    numbers = {
+        "bytes": size,
+        "ratios": ratios,
+        "gb_per_s": speed,
+        "seconds": {k: [round(s, 3) for s in v] for k, v in took.items()},
+    }
+    run.end(
+        f"write {speed['write']} GB/s, dd {speed['dd_write']}: {ratios['write']}x; "
+        f"read {speed['read']} GB/s, dd {speed['dd_read']}: {ratios['read']}x; the lower of the two",
+        min(ratios.values()),
+        numbers,
     )
-    reading.end(f"read {speed['read']} GB/s, dd {speed['dd_read']} GB/s", speed["read"] / speed["dd_read"], numbers)
 
 
 if __name__ == "__main__":

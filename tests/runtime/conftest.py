@@ -1,5 +1,6 @@
 """Jobs of real processes for the tests of the runtime."""
 
+import importlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +10,14 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 from jobs import Jobs, serving
+
+
+@pytest.fixture(scope="session", autouse=True)
+def dynamo() -> None:
+    """Ansible, which the roles' tests import, has its own sys.intern, at which torch._dynamo's import fails."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "intern", getattr(sys.intern, "unpatched_implementation", sys.intern))
+        importlib.import_module("torch._dynamo")
 
 
 @pytest.fixture(scope="session")
