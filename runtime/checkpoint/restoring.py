@@ -182,7 +182,7 @@ class Reading:
                 torn.append((name, version.step, str(wrong)))
             except GapError:
                 continue
-            except StorageError:
+            except (StateError, StorageError):
                 if level.whole:
                     raise
         raise FoundTornError(torn)

@@ -75,15 +75,39 @@ def until(what, process: subprocess.Popen, limit_s: float = 120.0):
     while process.poll() is None:
         if found := what():
             return found
-        assert time.monotonic() < deadline, "nothing happens"
+        if time.monotonic() > deadline:
+            raise TimeoutError("nothing happens")
         time.sleep(0.01)
     return what() or None
+
+
+def unstick(run: Path, attempt: int, agent: subprocess.Popen) -> None:
+    """Ends a start in which the ranks do not find one another: torch's rendezvous, before the runtime has a part.
+
+    Where they had found one another it is a failure, with every rank's stack.
+    """
+    ranks = notes(run, f"started.{attempt}")
+    stacks = [
+        subprocess.run(
+            [str(Path(sys.executable).with_name("py-spy")), "dump", "--pid", str(each["pid"])],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        ).stdout
+        for each in ranks
+    ]
+    joined = len(notes(run, f"joined.{attempt}"))
+    say(f"{run.name} attempt {attempt}: {joined} ranks have joined, and nothing happens\n" + "\n".join(stacks))
+    assert joined < RANKS
+    if parent(ranks[0]["pid"]) == agent.pid:
+        os.kill(ranks[0]["pid"], signal.SIGKILL)
 
 
 def killed(root: Path, agent: subprocess.Popen, kills: int, dice: random.Random) -> int:
     """Kills a random rank at a random instant of each attempt, so often. Returns how many attempts died of it."""
     until(lambda: len(notes(root / "run-0", "ended")) == RANKS, agent)
-    done, seen = 0, set()
+    done, seen, found = 0, set(), (root / "run-0", 0)
     while done < kills:
 
         def new() -> tuple[Path, int] | None:
@@ -92,17 +116,21 @@ def killed(root: Path, agent: subprocess.Popen, kills: int, dice: random.Random)
             fresh = run.name != "run-0" and attempt >= 0 and (run, attempt) not in seen
             return (run, attempt) if fresh else None
 
-        found = until(new, agent)
+        try:
+            found = until(new, agent, 30)
+        except TimeoutError:
+            unstick(*found, agent)
+            continue
         assert found, "the agent has ended"
         seen.add(found)
         run, attempt = found
-        rank, instant_s = dice.randrange(RANKS), dice.uniform(0, MOST_S)
+        instant_s = dice.uniform(0, MOST_S)
         time.sleep(instant_s)
-        for each in notes(run, f"started.{attempt}"):
-            if each["rank"] == rank and parent(each["pid"]) == agent.pid:
-                os.kill(each["pid"], signal.SIGKILL)
-                done += 1
-                say(f"{run.name} attempt {attempt}: rank {rank} killed {instant_s:.3f} s after its start")
+        victim = dice.choice(notes(run, f"started.{attempt}"))
+        if parent(victim["pid"]) == agent.pid:
+            os.kill(victim["pid"], signal.SIGKILL)
+            done += 1
+            say(f"{run.name} attempt {attempt}: rank {victim['rank']} killed {instant_s:.3f} s after the start")
     (root / "enough").touch()
     agent.wait(timeout=120)
     return done
@@ -159,3 +187,31 @@ def test_twenty_kills_change_no_bit_of_the_result(tmp_path):
 @pytest.mark.timeout(3600)
 def test_two_hundred_kills_change_no_bit_of_the_result(tmp_path):
     torture(tmp_path, 200, seed=random.SystemRandom().randrange(1 << 32))
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+def test_killed_workers_of_torchrun_itself_change_no_bit_of_the_result(tmp_path):
+    """The command, whose workers start from nothing: slower, and so only a few kills."""
+    dice = random.Random(5)  # noqa: S311
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={RANKS}"]
+    command += ["--max-restarts=20", str(SCRIPT)]
+    for name in ("whole", "killed"):
+        (tmp_path / name / "notes").mkdir(parents=True)
+    whole, run = tmp_path / "whole", tmp_path / "killed"
+    with started(tmp_path / "log-whole", *command, str(whole), str(STEPS)) as agent:
+        assert agent.wait(timeout=300) == 0, (tmp_path / "log-whole").read_text()[-4000:]
+    span_s = (whole / "notes" / "ended").stat().st_mtime - (whole / "notes" / "started.0").stat().st_mtime
+    with started(tmp_path / "log-killed", *command, str(run), str(STEPS)) as agent:
+        for attempt in range(5):
+            if not until(lambda attempt=attempt: len(notes(run, f"started.{attempt}")) == RANKS, agent, 300):
+                break
+            rank, instant_s = dice.randrange(RANKS), dice.uniform(0.3, 0.95) * span_s
+            time.sleep(instant_s)
+            for each in notes(run, f"started.{attempt}"):
+                if each["rank"] == rank and parent(each["pid"]) == agent.pid:
+                    os.kill(each["pid"], signal.SIGKILL)
+                    say(f"attempt {attempt}: rank {rank} killed {instant_s:.1f} s after its start")
+        assert agent.wait(timeout=300) == 0, (tmp_path / "log-killed").read_text()[-4000:]
+    say(f"{check(run, whole)} resumes in {attempts(run)} attempts")
+    assert attempts(run) > 1

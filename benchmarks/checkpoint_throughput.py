@@ -1,0 +1,75 @@
+"""A whole save and a whole restore of a 2 GiB training state, against what dd gets from the same disk.
+
+In turns, on fresh files. The save is from its call to the commit: copy to host memory, writing, hashing, syncing. The
+restore is from its call until the live tensors are filled: looking for the newest, reading past an emptied page cache,
+checking every hash, copying into place. The buffers are those of earlier turns; the first turn is not counted.
+checkpoint_storage.py measures the storage alone.
+
+python benchmarks/checkpoint_throughput.py [FOLDER]    needs 7 GiB of memory and 6 GiB of disk
+"""
+
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+
+import torch
+
+from benchmarks.checkpoint_stall import STATE_BYTES, model
+from benchmarks.checkpoint_storage import dd, forget, seconds
+from benchmarks.record import begin
+from runtime.checkpoint.checkpointer import Checkpointer
+from runtime.checkpoint.config import CheckpointConfig
+from runtime.checkpoint.retention import Retention
+from runtime.checkpoint.state import Training
+from runtime.control import Control
+from runtime.place import Place
+
+TURNS = 4
+COUNT, SYNCED = f"count={STATE_BYTES >> 24}", ("oflag=direct", "conv=fsync")
+
+
+def main(where: str) -> None:
+    """Takes all in turns and prints the ratios of save and restore."""
+    saving, restoring = begin("checkpoint_save"), begin("checkpoint_restore")
+    state = model()
+    took: dict[str, list[float]] = {"dd_write": [], "save": [], "dd_read": [], "restore": []}
+    with tempfile.TemporaryDirectory(prefix=".muster-benchmark-", dir=where) as name:
+        plain, place = Path(name) / "plain", Place()
+        config = CheckpointConfig(folder=Path(name) / "checkpoints", read_back=False, keep=Retention(keep_last=1))
+        with Checkpointer(config, place, Control(place)) as checkpointer:
+            for turn in range(TURNS):
+                took["dd_write"].append(seconds(lambda: dd("if=/dev/zero", f"of={plain}", COUNT, *SYNCED)))
+                started = time.monotonic()
+                checkpointer.save(Training(state), turn, wait=True)
+                took["save"].append(time.monotonic() - started)
+                took["dd_read"].append(seconds(lambda: dd(f"if={plain}", "of=/dev/null", "iflag=direct")))
+                plain.unlink()
+                for data in config.folder.glob(f"step-{turn:012d}/*.data"):
+                    forget(data)
+                digests = [each.detach().sum().item() for each in state.parameters()]
+                with torch.no_grad():
+                    for each in state.parameters():
+                        each.zero_()
+                started = time.monotonic()
+                resumed = checkpointer.restore(Training(state))
+                took["restore"].append(time.monotonic() - started)
+                if resumed is None or resumed.step != turn:
+                    raise SystemExit(f"resumed {resumed}, saved step {turn}")
+                if digests != [each.detach().sum().item() for each in state.parameters()]:
+                    raise SystemExit("what was put back is not what was saved")
+    speed = {kind: round(STATE_BYTES / median(each[1:]) / 1e9, 2) for kind, each in took.items()}
+    numbers = {
+        "bytes": STATE_BYTES,
+        "gb_per_s": speed,
+        "seconds": {k: [round(s, 3) for s in v] for k, v in took.items()},
+    }
+    saving.end(f"save {speed['save']} GB/s, dd {speed['dd_write']} GB/s", speed["save"] / speed["dd_write"], numbers)
+    restoring.end(
+        f"restore {speed['restore']} GB/s, dd {speed['dd_read']} GB/s", speed["restore"] / speed["dd_read"], numbers
+    )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1] if len(sys.argv) > 1 else ".")
