@@ -45,7 +45,7 @@ bench: ## Run the benchmarks, two of them on the standing lab-containers or CLUS
 	@.venv/bin/python benchmarks/converge_vs_stock_ansible.py $(CLUSTER)
 	@.venv/bin/python benchmarks/plan_1024.py
 	@.venv/bin/python benchmarks/preview_1024.py
-	@.venv/bin/python benchmarks/checkpoint_storage.py
+	@.venv/bin/python benchmarks/checkpoint_throughput.py
 	@.venv/bin/python benchmarks/checkpoint_stall.py
 	@.venv/bin/python benchmarks/telemetry_overhead.py
 
