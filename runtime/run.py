@@ -294,7 +294,11 @@ class Run:
 
     def _failed(self, error: BaseException) -> Exit:
         save = None if self._saved == self.number else self._emergency
-        return after(error, save, self.config.checkpoints.emergency_limit_s, self.boundary.intact, self.tell)
+        limit_s = self.config.checkpoints.emergency_limit_s
+        exit = after(error, save, limit_s, self.boundary.intact, self.tell)
+        # A save under way is of an earlier step, and whole: without a newer one, it is what the next start has.
+        self.checkpointer.finish(min(self._left_s(), limit_s / 2))
+        return exit
 
     def _emergency(self) -> None:
         self.boundary.restore()

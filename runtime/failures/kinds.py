@@ -25,6 +25,7 @@ class Kind(StrEnum):
     STUCK = "stuck"
     CONFIGURATION = "configuration"
     LOSS = "loss"
+    REPLICAS = "replicas"
     NO_PROGRESS = "no_progress"
     PROGRAM = "program"
 
@@ -57,6 +58,7 @@ TREATMENTS = {
     Kind.STUCK: Treatment(_AGAIN, False, "read the stacks that were written of every rank"),
     Kind.CONFIGURATION: Treatment(_LOOK, False, "correct what the message names: no start mends it"),
     Kind.LOSS: Treatment(_LOOK, False, "look at the loss, the data before it and the learning rate"),
+    Kind.REPLICAS: Treatment(_LOOK, False, "examine the nodes named; go on from a checkpoint before they parted"),
     Kind.NO_PROGRESS: Treatment(_LOOK, False, "read why the last attempts failed: each began at the same step"),
     Kind.PROGRAM: Treatment(_LOOK, True, "correct the program: the traceback says where"),
 }
