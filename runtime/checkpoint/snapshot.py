@@ -60,19 +60,19 @@ class Arena:
         self._block: Tensor | None = None
         self._pinned = False
 
-    def block(self, size: int, pinned: bool) -> "Tensor":
+    def block(self, size: int, pinned: bool, touched: bool = True) -> "Tensor":
         """At least `size` bytes, as a tensor of bytes. What was handed out before may be overwritten."""
         if self._block is None or self._block.numel() < size or (pinned and not self._pinned):
             self._block = None  # the old one is given back before the new one is asked for
-            self._block, self._pinned = allocated(size, pinned), pinned
+            self._block, self._pinned = allocated(size, pinned, touched), pinned
         return self._block
 
     def release(self) -> None:
         self._block = None
 
 
-def allocated(size: int, pinned: bool) -> "Tensor":
-    """New host memory, its pages touched."""
+def allocated(size: int, pinned: bool, touched: bool) -> "Tensor":
+    """New host memory; `touched`: its pages are there already, which takes time now instead of at the first use."""
     import torch
 
     size = max(ALIGN, math.ceil(size / ALIGN) * ALIGN)
@@ -81,7 +81,8 @@ def allocated(size: int, pinned: bool) -> "Tensor":
     block = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if hasattr(mmap, "MADV_HUGEPAGE"):
         block.madvise(mmap.MADV_HUGEPAGE)
-    return torch.frombuffer(block, dtype=torch.uint8).zero_()
+    found = torch.frombuffer(block, dtype=torch.uint8)
+    return found.zero_() if touched else found
 
 
 def placed(sizes: Sequence[int]) -> tuple[list[int], int]:

@@ -89,7 +89,7 @@ def staged(slots: Sequence[Slot], manifest: Manifest, read: ReadAll, threads: in
 
     work = batches(plan(slots, manifest))
     at, size = placed([slot.bytes for slot in slots])
-    block = arena.block(size, pinned=False)
+    block = arena.block(size, pinned=False, touched=False)
     views = {slot.name: block[start : start + slot.bytes] for start, slot in zip(at, slots, strict=True)}
     found = {slot.name: views[slot.name].view(dtype(slot.dtype)).view(slot.box.extent) for slot in slots}
 
