@@ -42,6 +42,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher import api
 
+    # torch 2.15's agent has one store for all starts of the workers: they find the addresses of dead ones there, and
+    # may fail to join for ever. With a store of its own, each start begins anew.
+    os.environ.setdefault("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
     codes: dict[int, int] = {}
     asked: list[int] = []
     for number in HANDED_ON:
