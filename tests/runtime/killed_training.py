@@ -184,6 +184,7 @@ def main(root: str, steps: int, until: int | None = None, sharded: bool = False)
         note(folder, "ended", rank=here.rank, digest=digest(training), buffers=buffers, rng=drawn, loss=loss.item())
         control.barrier()
     dist.destroy_process_group()
+    note(folder, "left", pid=os.getpid())
 
 
 def launched(run: Path, workers: int, *arguments: int | bool | None) -> None:

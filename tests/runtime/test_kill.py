@@ -104,6 +104,17 @@ def unstick(run: Path, attempt: int, agent: subprocess.Popen) -> None:
         os.kill(ranks[0]["pid"], signal.SIGKILL)
 
 
+def kill_in_training(run: Path, victim: dict) -> bool:
+    """Kills a rank, unless it has done its work: then it holds locks of multiprocessing, and torch's agent hangs."""
+    try:
+        os.kill(victim["pid"], signal.SIGSTOP)
+    except ProcessLookupError:
+        return False
+    left = any(each["pid"] == victim["pid"] for each in notes(run, "left"))
+    os.kill(victim["pid"], signal.SIGCONT if left else signal.SIGKILL)
+    return not left
+
+
 def killed(root: Path, agent: subprocess.Popen, kills: int, dice: random.Random) -> int:
     """Kills a random rank at a random instant of each attempt, so often. Returns how many attempts died of it."""
     until(lambda: len(notes(root / "run-0", "ended")) == RANKS, agent)
@@ -127,8 +138,7 @@ def killed(root: Path, agent: subprocess.Popen, kills: int, dice: random.Random)
         instant_s = dice.uniform(0, MOST_S)
         time.sleep(instant_s)
         victim = dice.choice(notes(run, f"started.{attempt}"))
-        if parent(victim["pid"]) == agent.pid:
-            os.kill(victim["pid"], signal.SIGKILL)
+        if parent(victim["pid"]) == agent.pid and kill_in_training(run, victim):
             done += 1
             say(f"{run.name} attempt {attempt}: rank {victim['rank']} killed {instant_s:.3f} s after the start")
     (root / "enough").touch()
