@@ -225,6 +225,8 @@ class Checkpointer:
 
     def close(self) -> None:
         """Gives up threads and folders. A save in flight is given up with them: `finish` first."""
+        if self._job is not None:
+            self._job.given_up = True
         self._tiers.close()
 
     def __enter__(self) -> Self:

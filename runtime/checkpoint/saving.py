@@ -49,6 +49,8 @@ class Job:
     thread: threading.Thread | None = None
     done: threading.Event = field(default_factory=threading.Event)
     outcome: Outcome | None = None
+    given_up: bool = False
+    """Whether the job ends before it: what fails after that is no failure of storage."""
 
     def blobs(self, level: Level) -> Iterator[Blob]:
         """What this rank writes to a level."""
@@ -78,7 +80,9 @@ def start(job: Job, config: CheckpointConfig, place: Place, tell: Tell) -> None:
         except Exception as wrong:  # an outcome, never a thread's traceback that nobody reads
             error = f"{type(wrong).__name__}: {wrong}"
         job.outcome = Outcome(job.step, tuple(done), error, size, time.monotonic() - began)
-        if error:
+        if error and job.given_up:
+            tell("checkpoint.given_up", step=job.step, levels=done)
+        elif error:
             tell("checkpoint.failed", step=job.step, reason=error, levels=done, policy=config.on_failure)
         else:
             tell("checkpoint.saved", step=job.step, levels=done, bytes=size, seconds=job.outcome.seconds)

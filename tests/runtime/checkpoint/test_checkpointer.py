@@ -295,6 +295,25 @@ def test_a_save_that_hangs_does_not_hold_the_next_ones_up(make, heard, monkeypat
     assert checkpointer.newest() == 1
 
 
+def test_a_save_that_the_end_of_the_job_cuts_off_is_told_as_that_and_not_as_a_failure(make, heard, monkeypatch):
+    on = training(1)
+    checkpointer = make()
+    saved(checkpointer, on, 1)
+    go, real = threading.Event(), os.fsync
+    monkeypatch.setattr(os, "fsync", lambda fd: go.wait(60) and real(fd))
+    checkpointer.save(on, 2)
+    (thread,) = [each for each in threading.enumerate() if each.name == "muster-save-2"]
+    closing = threading.Thread(target=checkpointer.close)  # it waits for the disk, too
+    closing.start()
+    while not checkpointer._job.given_up:
+        closing.join(0.01)
+    go.set()
+    closing.join(30)
+    thread.join(30)
+    assert heard.of("checkpoint.failed") == []
+    assert [each["step"] for each in heard.of("checkpoint.saved") + heard.of("checkpoint.given_up")] == [1, 2]
+
+
 def test_what_changes_a_parameter_during_an_overlapped_copy_fails_the_save(make, monkeypatch):
     on = training(1)
     checkpointer = make(overlap=True)
