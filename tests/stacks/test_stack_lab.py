@@ -213,4 +213,4 @@ def test_a_check_run_tells_the_difference_and_changes_nothing(
         "storage-1": (True, 0),
     }
     files = [each.name for each in (deployed.state / "ansible").rglob("*") if each.is_file()]
-    assert set(files) <= {"hosts.json", "stdout", "stderr"}, files
+    assert set(files) <= {"hosts.json", "lock", "stdout", "stderr"}, files
