@@ -1,6 +1,5 @@
 """How the parts of the runtime tell what happened, without knowing who listens."""
 
-from collections.abc import Callable
 from typing import Any, Protocol
 
 
@@ -15,13 +14,3 @@ class Tell(Protocol):
 
 def silence(event: str, /, **fields: Any) -> None:
     """For who wants to hear nothing."""
-
-
-def both(*hearers: Callable[..., None]) -> Tell:
-    """Tells each of several."""
-
-    def tell(event: str, /, **fields: Any) -> None:
-        for hearer in hearers:
-            hearer(event, **fields)
-
-    return tell
