@@ -1,0 +1,94 @@
+"""What is read, found and answered: the shapes that go from one stage of a diagnosis to the next."""
+
+from datetime import datetime
+from typing import NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from validation.diagnose.kinds import Confidence, Retry, Symptom
+
+
+class Line(NamedTuple):
+    """A line of a log without its prefixes, and whose it is, where the line or its file says so."""
+
+    file: str
+    number: int
+    """From 1."""
+    text: str
+    time: datetime | None
+    rank: int | None
+    node: str | None
+
+
+class Found(NamedTuple):
+    """A line in which a rule was found; `count` such lines of the same file and rank, the first of which this is."""
+
+    rule: str
+    line: Line
+    takes: dict[str, str]
+    count: int
+    last: datetime | None
+
+
+class _Answer(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Evidence(_Answer):
+    """A line that says so."""
+
+    file: str
+    line: int
+    text: str = Field(max_length=400)
+    time: datetime | None = None
+    rank: int | None = None
+    node: str | None = None
+    count: int = 1
+    """How many lines of this file say the same."""
+
+
+class Cause(_Answer):
+    """What happened and to whom, as far as the evidence names it."""
+
+    kind: str
+    """As rules have it; `unknown` where nothing that was read says why."""
+    summary: str
+    confidence: Confidence
+    rule: str | None = None
+    rank: int | None = None
+    node: str | None = None
+    gpu: str | None = None
+    peer: str | None = None
+    rail: str | None = None
+    time: datetime | None = None
+    evidence: tuple[Evidence, ...] = ()
+
+
+class Read(_Answer):
+    """What was looked at: what was not read cannot have been found."""
+
+    files: int
+    bytes: int
+    lines: int
+    ranks: tuple[int, ...] = ()
+    """Those that a line was read of."""
+    missing_ranks: tuple[int, ...] = ()
+    """Those that others speak of, or that the world's size asks for, and that left no line."""
+    left_out: tuple[str, ...] = ()
+    """Files that could not be read, each with why."""
+
+
+class Diagnosis(_Answer):
+    """The answer. `symptom` is none where nothing was found."""
+
+    root_cause: Cause
+    others: tuple[Cause, ...] = ()
+    """What else could be the cause, most likely first: where there are any, `root_cause` is not certain."""
+    consequences: tuple[Cause, ...] = ()
+    symptom: Symptom | None = None
+    checks: tuple[str, ...] = ()
+    fixes: tuple[str, ...] = ()
+    retry: Retry = Retry.UNKNOWN
+    retry_why: str = ""
+    last_step: int | None = None
+    read: Read

@@ -1,0 +1,75 @@
+"""The words of a diagnosis: symptoms, kinds of cause, the part a line plays, how sure one can be."""
+
+from enum import IntEnum, StrEnum
+
+
+class Symptom(StrEnum):
+    """What people see, and look for help by: the rows of the classic table."""
+
+    HANG = "hang"
+    SYSTEM_ERROR = "system_error"
+    SLOW = "slow"
+    CHECKPOINT = "checkpoint"
+    MEMORY_ACCESS = "memory_access"
+    SLOWED_DOWN = "slowed_down"
+    NAN = "nan"
+    RESTARTS = "restarts"
+    NO_START = "no_start"
+    PEER_LOST = "peer_lost"
+    OUT_OF_MEMORY = "out_of_memory"
+
+    @property
+    def words(self) -> str:
+        """As people say it."""
+        return _WORDS[self]
+
+
+_WORDS = {
+    Symptom.HANG: "it hangs without an error",
+    Symptom.SYSTEM_ERROR: "an unhandled system error of NCCL",
+    Symptom.SLOW: "it is far slower than expected",
+    Symptom.CHECKPOINT: "a checkpoint fails",
+    Symptom.MEMORY_ACCESS: "an illegal memory access, or a GPU that fails",
+    Symptom.SLOWED_DOWN: "it slowed down, and GPUs are used less",
+    Symptom.NAN: "the loss is NaN or unstable",
+    Symptom.RESTARTS: "it is started again and again, or was preempted",
+    Symptom.NO_START: "it never comes up on several nodes",
+    Symptom.PEER_LOST: "peers are lost",
+    Symptom.OUT_OF_MEMORY: "out of memory on host or device",
+}
+
+
+class Role(StrEnum):
+    """The part that a line plays in a failure. The order is that in which lines are believed."""
+
+    ROOT = "root"
+    """It can be the cause by itself."""
+    CONFIRMATION = "confirmation"
+    """It says of a cause that it is the cause: a count, a state, a kernel's line beside the job's."""
+    CASCADE = "cascade"
+    """Something else failed before: what other ranks say when one is gone."""
+    TEARDOWN = "teardown"
+    """The job is being ended: it says nothing of why."""
+    PROGRESS = "progress"
+    """The job did work: steps, saves. Bears on whether a retry makes sense, and on when it stopped."""
+
+
+class Confidence(IntEnum):
+    """How sure a diagnosis is. `CERTAIN` is never a guess: the line itself names the cause and nothing speaks against."""
+
+    UNKNOWN = 0
+    POSSIBLE = 1
+    LIKELY = 2
+    CERTAIN = 3
+
+
+class Retry(StrEnum):
+    """Whether starting the job again makes sense."""
+
+    YES = "yes"
+    OTHER_NODE = "other_node"
+    """On other nodes: the one named stays out until it was examined."""
+    AFTER_FIX = "after_fix"
+    NO = "no"
+    """It was stopped on purpose, or is done."""
+    UNKNOWN = "unknown"
