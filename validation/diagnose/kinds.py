@@ -1,6 +1,6 @@
 """The words of a diagnosis: symptoms, kinds of cause, the part a line plays, how sure one can be."""
 
-from enum import IntEnum, StrEnum
+from enum import StrEnum
 
 
 class Symptom(StrEnum):
@@ -54,13 +54,18 @@ class Role(StrEnum):
     """The job did work: steps, saves. Bears on whether a retry makes sense, and on when it stopped."""
 
 
-class Confidence(IntEnum):
+class Confidence(StrEnum):
     """How sure a diagnosis is. `CERTAIN` is never a guess: the line itself names the cause and nothing speaks against."""
 
-    UNKNOWN = 0
-    POSSIBLE = 1
-    LIKELY = 2
-    CERTAIN = 3
+    UNKNOWN = "unknown"
+    POSSIBLE = "possible"
+    LIKELY = "likely"
+    CERTAIN = "certain"
+
+    @property
+    def level(self) -> int:
+        """To compare by: from 0."""
+        return list(Confidence).index(self)
 
 
 class Retry(StrEnum):
@@ -73,3 +78,27 @@ class Retry(StrEnum):
     NO = "no"
     """It was stopped on purpose, or is done."""
     UNKNOWN = "unknown"
+
+
+_KINDS = {
+    "network": "link_down rdma_path rdma_setup gid interface rdma_fallback acs unreachable congestion version_mismatch",
+    "gpu": "xid_application off_bus ecc nvlink fabric_manager driver driver_mismatch illegal_access launch_failure hang "
+    "busy power_or_thermal gsp",
+    "memory": "device host cgroup shm",
+    "collective": "timeout desync mismatch aborted stuck",
+    "peer": "lost",
+    "rendezvous": "refused name port_in_use timeout world_size store_lost",
+    "launch": "ssh binary environment device_mapping permission",
+    "checkpoint": "truncated incomplete misfit unsafe save_failed",
+    "storage": "full quota readonly stale io denied slow",
+    "data": "worker sample slow exhausted",
+    "loss": "nan spike",
+    "program": "error import assertion interpreter_stuck",
+    "stop": "time_limit preempted signal cancelled done",
+    "node": "lost rebooted unhealthy",
+    "slow": "rank network data checkpoint clocks",
+    "progress": "step saved started",
+}
+
+KINDS = frozenset(f"{area}.{name}" for area, names in _KINDS.items() for name in names.split())
+"""What can have happened. A kind is what happened, not the text that says so: many rules may be of one."""

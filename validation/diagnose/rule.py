@@ -8,7 +8,7 @@ from typing import Annotated, Self
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
-from validation.diagnose.kinds import Confidence, Retry, Role, Symptom
+from validation.diagnose.kinds import KINDS, Confidence, Retry, Role, Symptom
 
 RULES = Path(__file__).parent / "rules"
 
@@ -96,6 +96,8 @@ class Rule(_Written):
                 raise ValueError(f"{each!r} is no regular expression: {wrong}") from None
             if more := set(compiled.groupindex) - GROUPS:
                 raise ValueError(f"{each!r} takes out {', '.join(sorted(more))}, which is none of {sorted(GROUPS)}")
+        if self.kind not in KINDS:
+            raise ValueError(f"kind {self.kind} is none of {', '.join(sorted(KINDS))}")
         if self.role in (Role.ROOT, Role.CONFIRMATION) and not (self.check and self.fix):
             raise ValueError("a cause needs at least one check and one fix")
         if self.role is Role.ROOT and self.retry is Retry.UNKNOWN:
@@ -116,7 +118,7 @@ def load_rules(folder: Path = RULES) -> tuple[Rule, ...]:
         if path.stem != rule.id:
             wrong.append(f"{path}: is of the rule {rule.id} · call the file {rule.id}.yaml")
         found[rule.id] = rule
-    known = found.keys() | {rule.kind for rule in found.values()}
+    known = found.keys() | KINDS
     for rule in found.values():
         if unknown := sorted({*rule.confirmed_by, *rule.explains} - known):
             wrong.append(f"{folder / rule.id}.yaml: names {', '.join(unknown)} · no rule or kind of that name")
