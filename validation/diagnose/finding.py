@@ -1,5 +1,6 @@
 """What is read, found and answered: the shapes that go from one stage of a diagnosis to the next."""
 
+from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
@@ -20,7 +21,8 @@ class Line(NamedTuple):
     node: str | None
 
 
-class Found(NamedTuple):
+@dataclass(frozen=True)
+class Found:
     """A line in which a rule was found; `count` such lines of the same file and rank, the first of which this is."""
 
     rule: str

@@ -55,7 +55,7 @@ class Role(StrEnum):
 
 
 class Confidence(StrEnum):
-    """How sure a diagnosis is. `CERTAIN` is never a guess: the line itself names the cause and nothing speaks against."""
+    """How sure a diagnosis is. `CERTAIN` is no guess: the line itself names the cause, nothing speaks against it."""
 
     UNKNOWN = "unknown"
     POSSIBLE = "possible"
@@ -82,8 +82,8 @@ class Retry(StrEnum):
 
 _KINDS = {
     "network": "link_down rdma_path rdma_setup gid interface rdma_fallback acs unreachable congestion version_mismatch",
-    "gpu": "xid_application off_bus ecc nvlink fabric_manager driver driver_mismatch illegal_access launch_failure hang "
-    "busy power_or_thermal gsp",
+    "gpu": "xid_application off_bus ecc nvlink fabric_manager driver driver_mismatch illegal_access launch_failure "
+    "hang busy power_or_thermal gsp",
     "memory": "device host cgroup shm",
     "collective": "timeout desync mismatch aborted stuck",
     "peer": "lost",

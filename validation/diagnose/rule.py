@@ -1,4 +1,4 @@
-"""A rule: texts that mean something, what they mean, how to check it and what to do. One file a rule, with its cases."""
+"""A rule: texts that mean something, what they mean, how to check it, what to do. One file a rule, with its cases."""
 
 import re
 from functools import cached_property

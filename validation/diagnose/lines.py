@@ -1,0 +1,148 @@
+"""A line as its program wrote it: colours and what launchers and loggers put before it are taken off, and read.
+
+Who wrote a line is told by the launcher's prefix (torchrun, mpirun, srun, kubectl), by the line's own words (NCCL,
+syslog, Muster's JSON), or by the name of its file.
+"""
+
+import json
+import re
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+LONGEST = 4000
+"""Characters of a line that are looked at."""
+
+COLOUR = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]{0,200}(?:\x07|\x1b\\)|[()][0-9A-B])")
+"""ECMA-48 control sequences, and titles of terminals."""
+
+
+class Head(NamedTuple):
+    """What stood before a text."""
+
+    text: str
+    time: datetime | None = None
+    rank: int | None = None
+    node: str | None = None
+
+
+_RANK = (
+    re.compile(r"^\s*\[(?:default|rank|trainer|worker)_?(?P<rank>\d+)(?:\|\d+)?\]:?\s?"),  # torchrun
+    re.compile(r"^\s*\[\d+,(?P<rank>\d+)\](?:<std(?:out|err|diag)>)?:?\s?"),  # mpirun --tag-output
+    re.compile(r"^\s*(?P<rank>\d{1,6}):\s(?!\d\d)"),  # srun --label
+    re.compile(r"^\[pod/(?P<node>[\w.-]+)/[\w.-]+\]\s?"),  # kubectl logs --prefix
+    re.compile(r"^\(?(?P<node>[\w-]+)(?:, | )?rank[= ](?P<rank>\d+)\)?:?\s", re.IGNORECASE),
+)
+_DAY = r"(?P<y>\d{4})[-/](?P<mo>\d\d)[-/](?P<d>\d\d)"
+_CLOCK = r"(?P<h>\d\d):(?P<mi>\d\d):(?P<s>\d\d)(?:[.,](?P<f>\d{1,9}))?"
+_MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"]
+_TIME = (
+    re.compile(rf"^\[?{_DAY}[T ]{_CLOCK}\s?(?P<z>Z|[+-]\d\d:?\d\d)?\]?:?\s?"),
+    re.compile(rf"^\[?[IWEF](?P<mo>\d\d)(?P<d>\d\d) {_CLOCK}\s+\d+\s+[\w/.-]+:\d+\]\s?"),  # glog
+    re.compile(rf"^(?P<mon>[A-Z][a-z][a-z])\s+(?P<d>\d{{1,2}}) {_CLOCK} (?P<node>[\w.-]+) "),  # syslog
+    re.compile(
+        rf"^\[[A-Z][a-z][a-z] (?P<mon>[A-Z][a-z][a-z])\s+(?P<d>\d{{1,2}}) {_CLOCK} (?P<y>\d{{4}})\]\s?"
+    ),  # dmesg -T
+)
+_NCCL = re.compile(r"^(?P<node>[\w.-]{1,63}):\d+:\d+ \[\d+\] (?=NCCL |misc/|transport/|\w+/|.{0,80}NCCL )")
+
+
+def head(raw: str, year: int) -> Head:
+    """The text of a line and what stood before it. `year`: the file's, where a time has none. Never raises."""
+    text = raw[:LONGEST].rstrip("\r\n").rpartition("\r")[2]
+    if text.startswith("{"):
+        return _json(text)
+    time, rank, node = None, None, None
+    for _ in range(4):  # prefixes come in any order
+        taken = _taken(text, year)
+        if taken is None:
+            break
+        text, time, rank, node = (
+            taken.text,
+            taken.time or time,
+            rank if taken.rank is None else taken.rank,
+            taken.node or node,
+        )
+    return Head(text, time, rank, node)
+
+
+def _taken(text: str, year: int) -> Head | None:
+    for pattern in _RANK:
+        if found := pattern.match(text):
+            groups = found.groupdict()
+            rank = int(groups["rank"]) if groups.get("rank") else None
+            return Head(text[found.end() :], None, rank, groups.get("node"))
+    for pattern in _TIME:
+        if found := pattern.match(text):
+            return Head(text[found.end() :], _time(found.groupdict(), year), None, found.groupdict().get("node"))
+    # NCCL's own words begin with the node; they stay, as rules look for them.
+    return None
+
+
+def _time(parts: dict[str, str | None], year: int) -> datetime | None:
+    month = parts.get("mo") or parts.get("mon") or ""
+    try:
+        number = int(month) if month.isdigit() else _MONTHS.index(month) + 1
+        micro = int(((parts.get("f") or "") + "000000")[:6])
+        found = datetime(
+            int(parts.get("y") or year), number, int(parts["d"] or 0), int(parts["h"] or 0), int(parts["mi"] or 0),
+            int(parts["s"] or 0), micro, UTC,
+        )  # fmt: skip
+        zone = (parts.get("z") or "Z").replace(":", "")
+        return found if zone == "Z" else datetime.strptime(f"{found:%Y%m%d%H%M%S%f}{zone}", "%Y%m%d%H%M%S%f%z")
+    except ValueError:
+        return None
+
+
+def _json(text: str) -> Head:
+    """A line of a structured log: its words are those of the message, the event and the error."""
+    try:
+        told = json.loads(text)
+    except ValueError:
+        return Head(text)
+    if not isinstance(told, dict):
+        return Head(text)
+    rank, node, time = told.get("rank"), told.get("host", told.get("node")), None
+    for name in ("time", "timestamp", "ts", "@timestamp"):
+        if isinstance(told.get(name), str):
+            time = head_time(told[name])
+            break
+    return Head(
+        text,
+        time,
+        rank if isinstance(rank, int) and not isinstance(rank, bool) and 0 <= rank < 1_000_000 else None,
+        node[:63] if isinstance(node, str) else None,
+    )
+
+
+def head_time(text: str) -> datetime | None:
+    """A time as ISO 8601 has it; none where it is none."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+def node_of(text: str) -> str | None:
+    """The node that NCCL's own prefix names."""
+    found = _NCCL.match(text)
+    return found["node"] if found else None
+
+
+_LOGS = r"(?:dmesg|kern|kernel|messages|syslog)"
+_FILE = (
+    re.compile(r"(?:^|[/_.-])rank[_=.-]?(?P<rank>\d{1,6})(?=[/_.-]|$)", re.IGNORECASE),
+    re.compile(r"(?:^|/)attempt_\d+/(?P<rank>\d{1,6})/std(?:out|err)\.log$"),  # torchrun --log-dir
+    re.compile(r"(?:^|/)slurm-\d+[_-](?P<rank>\d{1,6})\.(?:out|err|log)$"),
+    re.compile(rf"(?:^|[/_.]){_LOGS}[-_.](?P<node>[\w-]+?)(?:\.log|\.txt)?$"),
+    re.compile(rf"(?:^|/)(?P<node>[a-z][\w-]*?-?\d+)[-_.]{_LOGS}(?:\.log|\.txt)?$"),
+)
+
+
+def whose(path: str) -> tuple[int | None, str | None]:
+    """The rank and the node that a file's name says it is of. Suffixes of compression and rotation are gone."""
+    for pattern in _FILE:
+        if found := pattern.search(path):
+            groups = found.groupdict()
+            return (int(groups["rank"]) if groups.get("rank") else None), groups.get("node")
+    return None, None

@@ -1,0 +1,205 @@
+"""From what was found to the root cause: who failed first, what is only consequence, and how sure that is. Pure.
+
+Lines are believed by their role before their time, as clocks of nodes differ and buffers are written late: what other
+ranks say when one is gone is never the cause while something is there that explains it.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from validation.diagnose.finding import Cause, Diagnosis, Evidence, Found, Read
+from validation.diagnose.kinds import Confidence, Retry, Role
+from validation.diagnose.rule import Rule
+
+SKEW = timedelta(seconds=5)
+"""How far apart clocks and buffers may put what happened at once."""
+
+MOST_EVIDENCE = 6
+MOST_CONSEQUENCES = 12
+MOST_OTHERS = 4
+
+
+@dataclass
+class _Candidate:
+    """What one kind of cause did to one rank, node or GPU."""
+
+    rule: Rule
+    founds: list[Found] = field(default_factory=list)
+    level: int = 0
+
+    @property
+    def time(self) -> datetime | None:
+        return min((each.line.time for each in self.founds if each.line.time), default=None)
+
+    def takes(self, name: str) -> str | None:
+        return next((each.takes[name] for each in self.founds if name in each.takes), None)
+
+    @property
+    def rank(self) -> int | None:
+        named = self.takes("rank")
+        if named is not None and named.isdecimal() and len(named) < 8:
+            return int(named)
+        return next((each.line.rank for each in self.founds if each.line.rank is not None), None)
+
+    @property
+    def node(self) -> str | None:
+        return self.takes("node") or next((each.line.node for each in self.founds if each.line.node), None)
+
+
+def diagnose(found: Iterable[Found], rules: Sequence[Rule], read: Read) -> Diagnosis:
+    """The answer for one job. Never raises; `unknown` where no line names a cause."""
+    by_id = {rule.id: rule for rule in rules}
+    known = [each for each in found if each.rule in by_id]
+    roles: dict[Role, list[Found]] = defaultdict(list)
+    for each in known:
+        roles[by_id[each.rule].role].append(each)
+    there = {name for each in known for name in (each.rule, by_id[each.rule].kind)}
+    candidates = _candidates(roles[Role.ROOT] or roles[Role.CONFIRMATION], by_id)
+    for candidate in candidates:
+        candidate.level = _level(candidate.rule, there)
+    standing = [each for each in candidates if not any(_explained(each, other) for other in candidates)]
+    standing = standing or candidates  # two that explain each other
+    standing.sort(key=lambda each: (-each.level, _when(each.time), each.rule.id))
+    last_step = _last_step(roles[Role.PROGRESS])
+    consequences = _consequences(known, standing[:1], by_id)
+    if not standing:
+        return _unknown(by_id, read, consequences, last_step)
+    best, others = standing[0], [each for each in standing[1:] if each.rule.kind != standing[0].rule.kind]
+    sure = Confidence.CERTAIN.level if not others else Confidence.LIKELY.level
+    if any(each.level >= best.level for each in others):
+        sure = Confidence.POSSIBLE.level
+    rule = best.rule
+    return Diagnosis(
+        root_cause=_cause(best, min(best.level, sure)),
+        others=tuple(_cause(each, min(each.level, Confidence.POSSIBLE.level)) for each in others[:MOST_OTHERS]),
+        consequences=consequences,
+        symptom=rule.symptom,
+        checks=rule.check,
+        fixes=rule.fix,
+        retry=rule.retry,
+        retry_why=_retry_why(rule, best),
+        last_step=last_step,
+        read=read,
+    )
+
+
+def _when(time: datetime | None) -> tuple[bool, float]:
+    """To sort by: what has no time comes last."""
+    return time is None, time.timestamp() if time else 0.0
+
+
+def _candidates(founds: Iterable[Found], by_id: Mapping[str, Rule]) -> list[_Candidate]:
+    """One for each kind and whom it blames; its rule is the one that is surest by itself."""
+    grouped: dict[tuple[object, ...], _Candidate] = {}
+    for each in founds:
+        rule = by_id[each.rule]
+        whom = (each.takes.get("gpu"), each.takes.get("rank"), each.takes.get("node") or each.line.node)
+        candidate = grouped.setdefault((rule.kind, *whom), _Candidate(rule))
+        if rule.confidence.level > candidate.rule.confidence.level:
+            candidate.rule = rule
+        candidate.founds.append(each)
+    return list(grouped.values())
+
+
+def _level(rule: Rule, there: set[str]) -> int:
+    confirmed = any(name in there for name in rule.confirmed_by)
+    return min(Confidence.CERTAIN.level, rule.confidence.level + confirmed)
+
+
+def _explained(one: _Candidate, other: _Candidate) -> bool:
+    """Whether `one` is only what comes of `other`: it says so, and did not come clearly later."""
+    if one is other or not {one.rule.kind, one.rule.id} & set(other.rule.explains):
+        return False
+    if one.rule.kind in one.rule.explains or {other.rule.kind, other.rule.id} & set(one.rule.explains):
+        return False
+    return not (one.time and other.time) or other.time <= one.time + SKEW
+
+
+def _consequences(known: Sequence[Found], best: Sequence[_Candidate], by_id: Mapping[str, Rule]) -> tuple[Cause, ...]:
+    """What else was found and is not the cause, of each kind once."""
+    mine, kinds = {id(found) for each in best for found in each.founds}, {each.rule.kind for each in best}
+    grouped: dict[str, _Candidate] = {}
+    for each in known:
+        rule = by_id[each.rule]
+        if id(each) not in mine and rule.role in (Role.ROOT, Role.CASCADE) and rule.kind not in kinds:
+            grouped.setdefault(rule.kind, _Candidate(rule)).founds.append(each)
+    ordered = sorted(grouped.values(), key=lambda each: (*_when(each.time), each.rule.id))
+    return tuple(_cause(each, Confidence.POSSIBLE.level) for each in ordered[:MOST_CONSEQUENCES])
+
+
+def _cause(candidate: _Candidate, level: int) -> Cause:
+    rule = candidate.rule
+    ordered = sorted(candidate.founds, key=lambda each: (*_when(each.line.time), each.line.file))
+    return Cause(
+        kind=rule.kind,
+        summary=_summary(rule, candidate),
+        confidence=list(Confidence)[level],
+        rule=rule.id,
+        rank=candidate.rank,
+        node=candidate.node,
+        gpu=candidate.takes("gpu"),
+        peer=candidate.takes("peer"),
+        rail=candidate.takes("rail"),
+        time=candidate.time,
+        evidence=tuple(_evidence(each) for each in ordered[:MOST_EVIDENCE]),
+    )
+
+
+def _summary(rule: Rule, candidate: _Candidate) -> str:
+    whom = [
+        f"{name} {value}"
+        for name, value in (("rank", candidate.rank), ("node", candidate.node), ("GPU", candidate.takes("gpu")))
+        if value is not None
+    ]
+    return rule.title + (f" · {', '.join(whom)}" if whom else "")
+
+
+def _evidence(found: Found) -> Evidence:
+    line = found.line
+    text = "".join(each if each.isprintable() else " " for each in line.text)[:400]
+    return Evidence(
+        file=line.file, line=line.number, text=text, time=line.time, rank=line.rank, node=line.node, count=found.count
+    )
+
+
+def _last_step(progress: Iterable[Found]) -> int | None:
+    steps = [each.takes["step"] for each in progress if each.takes.get("step", "").isdecimal()]
+    return max((int(each) for each in steps if len(each) < 16), default=None)
+
+
+def _retry_why(rule: Rule, best: _Candidate) -> str:
+    where = f" {best.node}" if best.node else ""
+    return {
+        Retry.YES: "it may pass: the same start can succeed",
+        Retry.OTHER_NODE: f"on other nodes: the one named{where} stays out until it was examined",
+        Retry.AFTER_FIX: "not before it is mended: the same start ends the same",
+        Retry.NO: "it was stopped on purpose, or is done",
+        Retry.UNKNOWN: "",
+    }[rule.retry]
+
+
+def _unknown(
+    by_id: Mapping[str, Rule],
+    read: Read,
+    consequences: tuple[Cause, ...],
+    last_step: int | None,
+) -> Diagnosis:
+    """Nothing names a cause: what is there are consequences, or nothing at all."""
+    if consequences:
+        silent = f"; ranks {', '.join(map(str, read.missing_ranks[:8]))} left no line" if read.missing_ranks else ""
+        summary = f"what was read are only consequences of something else{silent}"
+        symptom = by_id[consequences[0].rule or ""].symptom
+        checks = ("look for the logs of the rank and node that ended first, and for the kernel's log of its node",)
+    else:
+        summary, symptom = "nothing that was read is known to be a cause", None
+        checks = ("give more: all ranks' logs, the kernel's log of each node, the scheduler's record of the job",)
+    return Diagnosis(
+        root_cause=Cause(kind="unknown", summary=summary, confidence=Confidence.UNKNOWN),
+        consequences=consequences,
+        symptom=symptom,
+        checks=checks,
+        last_step=last_step,
+        read=read,
+    )

@@ -1,0 +1,144 @@
+"""Finds the lines that rules mean: all patterns at once over the raw bytes, each hit then looked at as a line.
+
+The patterns run in Vectorscan, as a filter that may find too much and never too little; what it finds is decided by the
+rule's own expression on the line without its prefixes.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import hyperscan
+
+from validation.diagnose.finding import Found, Line
+from validation.diagnose.kinds import Role
+from validation.diagnose.lines import COLOUR, LONGEST, head, node_of, whose
+from validation.diagnose.rule import Rule
+from validation.diagnose.sources import Source, SourceError
+
+MOST_HITS = 2000
+"""Lines of one file in which a rule is looked at one by one; after that its first in each chunk stands for all."""
+
+WINDOW = 2048
+"""Bytes before and behind a hit in a line that has no end."""
+
+MOST_SEEN = 64
+"""Different ranks, or things taken out, of one rule and file that are told apart."""
+
+
+class Scanned(NamedTuple):
+    """Of one file: what was found, bytes and lines that were read, and why the rest was not."""
+
+    found: list[Found]
+    bytes: int
+    lines: int
+    wrong: str
+
+
+class Scanner:
+    """All rules, compiled. Holds nothing of what it scanned."""
+
+    def __init__(self, rules: Sequence[Rule]) -> None:
+        self._rules = tuple(rules)
+        self._compiled: dict[frozenset[int], hyperscan.Database] = {}
+        self._first = frozenset(number for number, rule in enumerate(rules) if rule.role is Role.PROGRESS)
+
+    def scan(self, source: Source) -> Scanned:
+        """What is found in a file. Never raises: what was read before an error counts."""
+        pile = _Pile(self._rules, source)
+        wrong = ""
+        try:
+            for chunk in source.chunks():
+                plain = COLOUR.sub(b"", chunk) if b"\x1b" in chunk else chunk
+                pile.take(plain, self._database(self._first | pile.frequent))
+        except SourceError as error:
+            wrong = str(error)
+        return Scanned(pile.found(), pile.bytes, pile.lines, wrong)
+
+    def _database(self, first_only: frozenset[int]) -> hyperscan.Database:
+        if first_only not in self._compiled:
+            self._compiled[first_only] = _compiled(self._rules, first_only)
+        return self._compiled[first_only]
+
+
+def _compiled(rules: Sequence[Rule], first_only: frozenset[int]) -> hyperscan.Database:
+    """`first_only`: rules of which one hit in each chunk is enough."""
+    expressions, ids, flags = [], [], []
+    for number, rule in enumerate(rules):
+        for pattern in rule.patterns:
+            # What stands at the beginning of a line for a rule comes behind a launcher's prefix in the file.
+            expressions.append(pattern.removeprefix("^").encode())
+            ids.append(number)
+            once = hyperscan.HS_FLAG_SINGLEMATCH if number in first_only else 0
+            flags.append(hyperscan.HS_FLAG_PREFILTER | hyperscan.HS_FLAG_MULTILINE | once)
+    database = hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK)
+    database.compile(expressions=expressions, ids=ids, elements=len(ids), flags=flags)
+    return database
+
+
+class _Pile:
+    """What was found in one file so far: equal lines of a rank are one, with their number."""
+
+    def __init__(self, rules: tuple[Rule, ...], source: Source) -> None:
+        self._rules, self._source = rules, source
+        self._rank, self._node = whose(source.plain_name)
+        self._found: dict[tuple[object, ...], Found] = {}
+        self._hits = [0] * len(rules)
+        self.bytes = self.lines = 0
+
+    @property
+    def frequent(self) -> frozenset[int]:
+        return frozenset(number for number, hits in enumerate(self._hits) if hits > MOST_HITS)
+
+    def take(self, chunk: bytes, database: hyperscan.Database) -> None:
+        hits: list[tuple[int, int]] = []
+        database.scan(chunk, match_event_handler=lambda number, _start, end, *_: hits.append((end, number)))
+        counted, lines = 0, 0
+        last: tuple[int, int] | None = None
+        for end, number in sorted(set(hits)):
+            start, stop = _line(chunk, end)
+            if last == (number, start):
+                continue
+            last = number, start
+            self._hits[number] += 1
+            lines += chunk.count(b"\n", counted, start)
+            counted = max(counted, start)
+            self._look(number, chunk[start:stop].decode("utf-8", "replace"), self.lines + lines + 1)
+        self.lines += chunk.count(b"\n")
+        self.bytes += len(chunk)
+
+    def _look(self, number: int, raw: str, at: int) -> None:
+        rule = self._rules[number]
+        said = head(raw, self._source.year)
+        takes = rule.search(said.text)
+        if takes is None:
+            return
+        rank = self._rank if said.rank is None else said.rank
+        node = said.node or node_of(said.text) or self._node
+        progress = rule.role is Role.PROGRESS
+        key = (number, rank, node, *(() if progress else sorted(takes.items())))
+        before = self._found.get(key)
+        if before is None and sum(each[0] == number for each in self._found) >= MOST_SEEN * (rank is None or 64):
+            key = (number,)
+            before = self._found.get(key)
+        line = Line(self._source.name, at, said.text, said.time, rank, node)
+        if before is None:
+            self._found[key] = Found(rule.id, line, takes, 1, said.time)
+        elif progress:  # the last one counts
+            self._found[key] = Found(rule.id, line, takes, before.count + 1, said.time)
+        else:
+            self._found[key] = replace(before, count=before.count + 1, last=said.time or before.last)
+
+    def found(self) -> list[Found]:
+        return list(self._found.values())
+
+
+def _line(chunk: bytes, end: int) -> tuple[int, int]:
+    """Where the line begins and ends in which a hit ends; a part of it where it is longer than anybody's line."""
+    inside = max(0, end - 1)
+    start = chunk.rfind(b"\n", 0, inside) + 1
+    stop = chunk.find(b"\n", inside)
+    stop = len(chunk) if stop < 0 else stop
+    if stop - start > LONGEST:
+        start, stop = max(start, end - WINDOW), min(stop, end + WINDOW)
+    return start, stop
