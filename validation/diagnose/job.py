@@ -7,7 +7,7 @@ from functools import cache
 from multiprocessing import get_context
 from pathlib import Path
 
-from validation.diagnose import flight
+from validation.diagnose import collectives, flight
 from validation.diagnose.finding import Diagnosis, Found, Line, Read
 from validation.diagnose.reason import diagnose
 from validation.diagnose.rule import RULES, Rule, load_rules
@@ -39,6 +39,7 @@ def read_job(
         lines += each.lines
         left_out += [each.wrong] if each.wrong else []
         progress(number, len(sources.files))
+    found += _found(collectives.told(found), known)
     recorded: dict[int, tuple[flight.Entry, ...]] = {}
     for path in sources.dumps:
         try:

@@ -134,8 +134,8 @@ _FILE = (
     re.compile(r"(?:^|[/_.-])rank[_=.-]?(?P<rank>\d{1,6})(?=[/_.-]|$)", re.IGNORECASE),
     re.compile(r"(?:^|/)attempt_\d+/(?P<rank>\d{1,6})/std(?:out|err)\.log$"),  # torchrun --log-dir
     re.compile(r"(?:^|/)slurm-\d+[_-](?P<rank>\d{1,6})\.(?:out|err|log)$"),
-    re.compile(rf"(?:^|[/_.]){_LOGS}[-_.](?P<node>[\w-]+?)(?:\.log|\.txt)?$"),
     re.compile(rf"(?:^|/)(?P<node>[a-z][\w-]*?-?\d+)[-_.]{_LOGS}(?:\.log|\.txt)?$"),
+    re.compile(rf"(?:^|[/_.]){_LOGS}[-_.](?P<node>[\w-]+?)(?:\.log|\.txt)?$"),
 )
 
 

@@ -6,6 +6,7 @@ import lzma
 import os
 import re
 import stat
+import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -15,6 +16,8 @@ from typing import IO
 import zstandard
 
 CHUNK_BYTES = 4 << 20
+LONGEST_LINE = 8 << 20
+"""Bytes. A longer line is read in parts."""
 MOST_FILES = 100_000
 MOST_UNPACKED = 64 << 30
 """Bytes that one compressed file may become."""
@@ -56,27 +59,41 @@ class Source:
     def chunks(self) -> Iterator[bytes]:
         """The bytes, unpacked, in parts of about CHUNK_BYTES that end with a line. Raises SourceError."""
         rest, total = b"", 0
-        try:
-            with self._open() as file:
-                while part := file.read(CHUNK_BYTES):
-                    total += len(part)
-                    if total > MOST_UNPACKED:
-                        raise SourceError(f"{self.path}: more than {MOST_UNPACKED >> 30} GiB when unpacked · cut it")
-                    whole, newline, rest_of = part.rpartition(b"\n")
-                    if newline:
-                        yield rest + whole + newline
-                        rest = rest_of
-                    elif len(rest) > CHUNK_BYTES:
-                        yield rest + part
-                        rest = b""
-                    else:
-                        rest += part
-        except (OSError, EOFError, lzma.LZMAError, zstandard.ZstdError) as wrong:
-            if rest:
-                yield rest
-            raise SourceError(f"{self.path}: {wrong} · what comes before was read") from wrong
+        for part in self._parts():
+            total += len(part)
+            if total > MOST_UNPACKED:
+                raise SourceError(f"{self.path}: more than {MOST_UNPACKED >> 30} GiB when unpacked · cut it")
+            whole, newline, begun = part.rpartition(b"\n")
+            if newline:
+                yield rest + whole + newline
+                rest = begun
+            elif len(rest) > LONGEST_LINE:
+                yield rest + part
+                rest = b""
+            else:
+                rest += part
         if rest:
             yield rest
+
+    def _parts(self) -> Iterator[bytes]:
+        """As they come. What was unpacked before an error counts."""
+        pieces: list[bytes] = []
+        size = 0
+        try:
+            with self._open() as file:
+                take = getattr(file, "read1", file.read)
+                while piece := take(CHUNK_BYTES):
+                    pieces.append(piece)
+                    size += len(piece)
+                    if size >= CHUNK_BYTES:
+                        yield b"".join(pieces)
+                        pieces, size = [], 0
+        except (OSError, EOFError, lzma.LZMAError, zlib.error, zstandard.ZstdError) as wrong:
+            if pieces:
+                yield b"".join(pieces)
+            raise SourceError(f"{self.path}: {wrong} · what comes before was read") from wrong
+        if pieces:
+            yield b"".join(pieces)
 
     def _open(self) -> IO[bytes] | gzip.GzipFile:
         fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)

@@ -1,0 +1,29 @@
+"""Watchdogs together name the rank that is behind or silent, and nobody where too many differ."""
+
+from validation.diagnose.collectives import told
+from validation.diagnose.finding import Found, Line
+
+
+def waits(rank: int, seq: int) -> Found:
+    return Found("any", Line("job.log", 1, "", None, rank, None), {"seq": str(seq)}, 1, None)
+
+
+def texts(*founds: Found) -> list[str]:
+    return [line.text.removeprefix("watchdogs together: ") for line in told(founds)]
+
+
+def test_the_rank_that_is_behind_is_named() -> None:
+    assert texts(*(waits(rank, 17 if rank == 3 else 18) for rank in range(8))) == [
+        "rank 3 waits in collective 17, 7 in 18"
+    ]
+
+
+def test_the_rank_that_says_nothing_is_named() -> None:
+    found = texts(*(waits(rank, 18) for rank in range(8) if rank != 5))
+    assert found == ["rank 5 does not wait in collective 18, 7 ranks do"]
+
+
+def test_where_half_of_them_differ_nobody_is_accused() -> None:
+    assert texts(*(waits(rank, 18 - rank) for rank in range(8))) == []
+    assert texts(waits(0, 5), waits(63, 5)) == []
+    assert texts(waits(0, 5)) == []

@@ -1,0 +1,115 @@
+"""Every line that a rule means is found, however the file is packed, cut or written, and nothing else is."""
+
+import bz2
+import contextlib
+import gzip
+import lzma
+from pathlib import Path
+
+import pytest
+import zstandard
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from validation.diagnose import scan, sources
+from validation.diagnose.job import read_job
+from validation.diagnose.rule import load_rules
+from validation.diagnose.scan import Scanned, Scanner
+from validation.diagnose.sources import SourceError, find
+
+RULES = load_rules()
+SCANNER = Scanner(RULES)
+WORDS = "node-7:2211:2310 [3] NCCL WARN NET/IB : Got completion with error 12, opcode 0, len 0, vendor err 129"
+PACK = {
+    "job.log": bytes, "job.log.gz": gzip.compress, "job.log.bz2": bz2.compress, "job.log.xz": lzma.compress,
+    "job.log.zst": zstandard.ZstdCompressor().compress, "job.log.3": bytes, "job.log-20261130.gz": gzip.compress,
+    "no-ending": gzip.compress,
+}  # fmt: skip
+
+
+def scanned(path: Path) -> Scanned:
+    (source,) = find([path]).files
+    return SCANNER.scan(source)
+
+
+@pytest.mark.parametrize("name", PACK)
+def test_a_line_is_found_with_its_number_however_it_is_packed(tmp_path: Path, name: str) -> None:
+    text = "nothing\n" * 4999 + WORDS + "\n" + "nothing\n" * 5000
+    (tmp_path / name).write_bytes(PACK[name](text.encode()))
+    found = scanned(tmp_path / name)
+    (one,) = found.found
+    assert (one.rule, one.line.number, one.line.node) == ("nccl.ib.retry_exceeded", 5000, "node-7")
+    assert (found.lines, found.bytes, found.wrong) == (10000, len(text), "")
+
+
+@given(
+    before=st.integers(0, 40), cut=st.integers(1, 64), colour=st.booleans(), ends=st.sampled_from(["\n", "\r\n", ""])
+)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_line_is_found_wherever_a_chunk_ends(tmp_path: Path, before: int, cut: int, colour: bool, ends: str) -> None:
+    words = f"\x1b[31m{WORDS[:20]}\x1b[0m{WORDS[20:]}" if colour else WORDS
+    (tmp_path / "job.log").write_text("x" * before + "\n" + words + ends, newline="")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sources, "CHUNK_BYTES", cut)
+        found = scanned(tmp_path / "job.log")
+    assert [(each.rule, each.line.number) for each in found.found] == [("nccl.ib.retry_exceeded", 2)]
+
+
+def test_equal_lines_are_one_with_their_number_and_ranks_are_told_apart(tmp_path: Path) -> None:
+    lines = [f"[default{rank}]:{WORDS}\n" for _ in range(1000) for rank in range(8)]
+    (tmp_path / "job.log").write_text("".join(lines))
+    found = scanned(tmp_path / "job.log").found
+    assert sorted(each.line.rank for each in found) == list(range(8))
+    assert sum(each.count for each in found) <= 8000
+    assert [each.line.number for each in sorted(found, key=lambda each: each.line.number)] == list(range(1, 9))
+
+
+def test_a_line_without_an_end_is_looked_at_around_the_hit(tmp_path: Path) -> None:
+    (tmp_path / "job.log").write_text("x" * 3_000_000 + WORDS + "y" * 3_000_000)
+    (one,) = scanned(tmp_path / "job.log").found
+    assert len(one.line.text) <= scan.LONGEST
+
+
+def test_what_is_damaged_is_read_to_where_it_is_and_said(tmp_path: Path) -> None:
+    raw = gzip.compress((WORDS + "\n" + "".join(f"line {n}\n" for n in range(100_000))).encode())
+    (tmp_path / "job.log.gz").write_bytes(raw[: len(raw) // 2])
+    found = scanned(tmp_path / "job.log.gz")
+    assert [each.rule for each in found.found] == ["nccl.ib.retry_exceeded"]
+    assert "what comes before was read" in found.wrong
+
+
+def test_what_cannot_be_read_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="no such file"):
+        read_job([tmp_path / "gone"])
+    with pytest.raises(SourceError, match="there are no files"):
+        read_job([tmp_path])
+    (tmp_path / "core").write_bytes(b"\x7fELF" + bytes(4096))
+    with pytest.raises(SourceError, match="binary"):
+        read_job([tmp_path])
+
+
+def test_what_is_no_log_is_left_out_and_said(tmp_path: Path) -> None:
+    (tmp_path / "core").write_bytes(b"\x7fELF" + bytes(4096))
+    (tmp_path / "job.log").write_text(WORDS)
+    read = read_job([tmp_path]).read
+    assert read.files == 1
+    assert [each.endswith("core: binary") for each in read.left_out] == [True]
+
+
+@given(st.binary(max_size=2000))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_no_bytes_raise(tmp_path: Path, raw: bytes) -> None:
+    (tmp_path / "job.log").write_bytes(b"begin\n" + raw)
+    with contextlib.suppress(SourceError):  # binary
+        assert read_job([tmp_path / "job.log"]).read.lines == raw.count(b"\n") + 1
+
+
+def test_many_files_are_read_by_several_processes_to_the_same_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for rank in range(4):
+        (tmp_path / f"rank-{rank}.log").write_text("nothing\n" * 100 + (WORDS if rank == 2 else ""))
+    alone = read_job([tmp_path], processes=1)
+    monkeypatch.setattr("validation.diagnose.job.PARALLEL_BYTES", 1)
+    assert read_job([tmp_path], processes=2) == alone
+    assert alone.root_cause.rank == 2

@@ -1,0 +1,40 @@
+"""What the watchdogs of several ranks say together: who is behind, and who does not wait with the others. Pure."""
+
+from collections.abc import Iterable, Iterator
+
+from validation.diagnose.finding import Found, Line
+
+MOST_NAMED = 8
+"""Ranks. Where more are odd, none of them is."""
+
+
+def told(found: Iterable[Found]) -> Iterator[Line]:
+    """Lines that rules know, from timeouts that say which collective a rank waits in (`seq`)."""
+    at: dict[int, int] = {}
+    file = ""
+    for each in found:
+        rank, number = _number(each.takes.get("rank")), _number(each.takes.get("seq"))
+        rank = each.line.rank if rank is None else rank
+        if rank is not None and number is not None:
+            at[rank] = max(number, at.get(rank, number))
+            file = file or each.line.file
+    if len(at) < 2:
+        return
+    newest = max(at.values())
+    behind = sorted(rank for rank, number in at.items() if number < newest)
+    if behind and len(behind) <= min(MOST_NAMED, len(at) // 2):
+        for rank in behind:
+            yield _line(file, rank, f"rank {rank} waits in collective {at[rank]}, {len(at) - len(behind)} in {newest}")
+        return
+    silent = sorted(set(range(max(at) + 1)) - at.keys())
+    if silent and len(silent) <= min(MOST_NAMED, len(at) // 2):
+        for rank in silent:
+            yield _line(file, rank, f"rank {rank} does not wait in collective {newest}, {len(at)} ranks do")
+
+
+def _line(file: str, rank: int, text: str) -> Line:
+    return Line(file, 0, f"watchdogs together: {text}", None, rank, None)
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text and text.isdecimal() and len(text) < 16 else None
