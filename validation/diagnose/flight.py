@@ -103,7 +103,7 @@ def _of_group(group: str, members: Mapping[int, Mapping[int, Entry]]) -> Iterato
             yield (
                 rank,
                 (
-                    f"flight recorder: rank {rank} has not come to collective {number} ({op}) of group {group} "
+                    f"flight recorder: rank {rank} has not come to collective {number} ({op}) of group {group}, "
                     f"{len(there)} of {len(members)} ranks have"
                 ),
             )
@@ -130,7 +130,7 @@ def _of_group(group: str, members: Mapping[int, Mapping[int, Entry]]) -> Iterato
                 yield (
                     rank,
                     (
-                        f"flight recorder: rank {rank} has not completed collective {number} ({op}) of group {group} "
+                        f"flight recorder: rank {rank} has not completed collective {number} ({op}) of group {group}, "
                         f"{len(there) - len(stuck)} of {len(there)} ranks have"
                     ),
                 )
