@@ -66,6 +66,17 @@ class Cause(_Answer):
     evidence: tuple[Evidence, ...] = ()
 
 
+class Step(_Answer):
+    """How far a rank came: the last step that a line of it tells."""
+
+    step: int
+    file: str
+    line: int
+    time: datetime | None = None
+    rank: int | None = None
+    node: str | None = None
+
+
 class Read(_Answer):
     """What was looked at: what was not read cannot have been found."""
 
@@ -93,4 +104,7 @@ class Diagnosis(_Answer):
     retry: Retry = Retry.UNKNOWN
     retry_why: str = ""
     last_step: int | None = None
+    """Of all ranks, the furthest."""
+    last_steps: tuple[Step, ...] = ()
+    """Each rank's, in their order; a file's where no rank is known."""
     read: Read
