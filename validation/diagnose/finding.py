@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -33,7 +33,9 @@ class Found:
 
 
 class _Answer(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, use_attribute_docstrings=True, json_schema_serialization_defaults_required=True
+    )
 
 
 class Evidence(_Answer):
@@ -108,3 +110,9 @@ class Diagnosis(_Answer):
     last_steps: tuple[Step, ...] = ()
     """Each rank's, in their order; a file's where no rank is known."""
     read: Read
+
+
+def schema() -> dict[str, Any]:
+    """The JSON schema of a diagnosis, as `muster diagnose --json` prints it: what is there, whatever is none."""
+    made = Diagnosis.model_json_schema(mode="serialization")
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **made}
