@@ -112,7 +112,7 @@ class Run:
                 self.control,
                 self.tell,
             )
-            self.restarts.begin(self.number, lambda: self.stopper.killed() is not None)
+            self.restarts.begin(self.number, self.stopper.wanted)
         except Exception as error:
             exit = after(error, tell=self.tell)
             self.telemetry.close()

@@ -1,5 +1,6 @@
 """Starting again: after a wait that grows, and not for ever when nothing is gained. The history outlives processes."""
 
+import math
 import os
 import time
 from collections.abc import Callable
@@ -11,6 +12,9 @@ from runtime.control import Control
 from runtime.events import Tell, silence
 from runtime.exits import Exit
 from runtime.place import Place
+
+LOOK_S = 0.5
+"""How often the ranks ask each other, while they wait, whether one of them is to stop."""
 
 KEPT = 100
 """Starts that are remembered."""
@@ -77,7 +81,7 @@ class Restarts:
         self.config, self.file, self.place, self.control, self.tell = config, file, place, control, tell
 
     def begin(self, step: int, stopped: Callable[[], bool] = lambda: False) -> None:
-        """Before the first step after `step`, by every rank: waits as long as is due, or until `stopped`.
+        """Before the first step after `step`, by every rank: waits as long as is due, or until `stopped` on any.
 
         Raises NoProgressError on every rank. A history that cannot be read or written is told and does without.
         """
@@ -94,9 +98,10 @@ class Restarts:
             raise NoProgressError(refused or "the leading rank refuses another start without progress · read its log")
         if wait_ms:
             self.tell("restart.waits", seconds=wait_ms / 1000, step=step)
-        until = time.monotonic() + wait_ms / 1000
-        while (left := until - time.monotonic()) > 0 and not stopped():
-            time.sleep(min(left, 0.2))
+        for _ in range(math.ceil(wait_ms / 1000 / LOOK_S)):
+            if any(self.control.highest(int(stopped()))):
+                break
+            time.sleep(LOOK_S)
 
     def ended(self, exit: Exit) -> None:
         """Notes how this attempt ended. Never raises."""

@@ -27,6 +27,9 @@ KILLING = (signal.SIGTERM, signal.SIGINT)
 AT_ONCE_S = 1.0
 """Steps at least this long wait for their agreement, about a millisecond; shorter ones read it a step later."""
 
+SPARE = 1.5
+"""A save before a deadline is given this times the time of the last: the end of a job is when others write too."""
+
 NEVER_MS = 1 << 50
 """Stands for no limit, and for a step that a rank does not have: beyond any real one, and safe to negate."""
 
@@ -111,6 +114,10 @@ class Stopper:
         ends = [at + self._grace_s for at in came if at is not None]
         return min(ends if self._until is None else [*ends, self._until], default=None)
 
+    def wanted(self) -> bool:
+        """Whether this rank would have the job stop now: a signal came, it was asked to, or the deadline nears."""
+        return any(self._reasons())
+
     def at_boundary(self, step: int, wait: bool = False) -> Stop | None:
         """After step `step`: the agreement to stop here, if there is one. With `wait`, at once and not a step later.
 
@@ -150,13 +157,16 @@ class Stopper:
 
     def _cast(self, step: int | None, exit: Exit = Exit.DONE) -> "_Ballot":
         """This rank's part in an agreement; without a step, it has left its loop."""
-        now, killed = self._clock(), self.killed()
-        came = [self.signals.came(number) for number in STOPPING]
-        left_s = None if killed is None else killed - now
-        need_s = self._save_s + 2 * self._step_s + self.config.teardown_s + self.config.margin_s
-        due = self._until is not None and self._until - now <= need_s
-        reasons = [at is not None for at in came] + [due, self._asked]
-        return _Ballot(self.control, reasons, step, exit, left_s, self._save_s, self._step_s)
+        killed = self.killed()
+        left_s = None if killed is None else killed - self._clock()
+        return _Ballot(self.control, self._reasons(), step, exit, left_s, self._save_s, self._step_s)
+
+    def _reasons(self) -> list[bool]:
+        """Which of REASONS there are on this rank."""
+        came = [self.signals.came(number) is not None for number in STOPPING]
+        need_s = SPARE * self._save_s + 2 * self._step_s + self.config.teardown_s + self.config.margin_s
+        due = self._until is not None and self._until - self._clock() <= need_s
+        return [*came, due, self._asked]
 
     def _read(self) -> "_Agreed":
         ballot, self._pending = self._pending, None

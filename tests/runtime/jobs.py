@@ -30,10 +30,14 @@ class Job:
     pids: list[int]
     logs: list[Path]
 
-    def kill(self, rank: int, number: int = signal.SIGKILL) -> None:
-        """Sends a signal to one rank."""
+    def kill(self, rank: int, number: int = signal.SIGKILL, children: bool = False) -> None:
+        """Sends a signal to one rank; with `children`, to the processes that it started too, as Slurm does."""
+        pid = self.pids[rank]
         with suppress(ProcessLookupError):
-            os.kill(self.pids[rank], number)
+            if children:
+                for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+                    os.kill(int(each), number)
+            os.kill(pid, number)
 
     def until(self, text: str, rank: int = 0, limit_s: float = 60.0, times: int = 1) -> None:
         """Waits until a rank has written a text so often."""
@@ -42,6 +46,15 @@ class Job:
             assert time.monotonic() < end, f"no {text!r} in {limit_s:g} s:\n{self.log(rank)[-3000:]}"
             assert self.number not in self.jobs.heard(), f"ended before {text!r}:\n{self.log(rank)[-3000:]}"
             time.sleep(0.01)
+
+    def asleep(self, rank: int, limit_s: float = 60.0) -> None:
+        """Waits until a rank's main thread sleeps in the kernel: as when it waits for another in a collective."""
+        end, quiet = time.monotonic() + limit_s, 0
+        while quiet < 3:
+            assert time.monotonic() < end, f"awake for {limit_s:g} s:\n{self.log(rank)[-3000:]}"
+            state = Path(f"/proc/{self.pids[rank]}/stat").read_text().rpartition(")")[2].split()[0]
+            quiet = quiet + 1 if state == "S" else 0
+            time.sleep(0.005)
 
     def log(self, rank: int = 0) -> str:
         """What a rank wrote so far."""

@@ -5,7 +5,9 @@ import signal
 from pathlib import Path
 
 import pytest
+from gate import held
 from jobs import Jobs
+from outcomes import ended, of
 
 from runtime.exits import Exit
 
@@ -27,11 +29,6 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def ended(log: str) -> str:
-    (found,) = re.findall(r"^end .*$", log, re.MULTILINE)
-    return str(found)
-
-
 def test_signals_and_failures_end_with_their_code_and_resume_to_the_same_weights(jobs: Jobs, folder: Path) -> None:
     """40 points are 2.5 batches of 16: stops fall in the middle of epochs."""
     (folder / "whole").mkdir()
@@ -39,20 +36,24 @@ def test_signals_and_failures_end_with_their_code_and_resume_to_the_same_weights
     codes, whole = jobs.run(TINY, "run.yaml", folder=folder / "whole", world=2)
     assert codes == [Exit.DONE] * 2, whole[0][-3000:]
 
-    stopped = jobs.start(TINY, "run.yaml", folder=folder, world=2, TINY_PAUSE_S="0.25")
-    stopped.until("checkpoint.saved")
-    stopped.kill(1, signal.SIGTERM)
+    with held(folder, "forward:5"):
+        stopped = jobs.start(TINY, "run.yaml", folder=folder, world=2)
+        for rank in range(2):
+            stopped.until("held in forward:5", rank)
+        stopped.kill(1, signal.SIGTERM)
     assert stopped.codes() == [Exit.RESUMABLE_STOP] * 2, stopped.log()[-3000:]
+    (stop,) = of(stopped.log(), "stop.agreed")
+    assert stop["step"] in (5, 6)
 
     codes, failed = jobs.run(TINY, "run.yaml", folder=folder, world=2, TINY_FAULT="loss:11")
     assert codes == [Exit.FAILED] * 2, failed[0][-3000:]
+    assert [of(log, "run.began")[0]["step"] for log in failed] == [stop["step"]] * 2
     assert "a fault of the program" in failed[0]
     assert "emergency.saved" in failed[0] + failed[1]
 
     codes, again = jobs.run(TINY, "run.yaml", folder=folder, world=2)
     assert codes == [Exit.DONE] * 2, again[0][-3000:]
-    assert '"event":"run.began"' in again[0]
-    assert '"step":11' in again[0]
+    assert of(again[0], "run.began")[0]["step"] == 11
     assert ended(again[0]) == ended(whole[0])
     assert "steps=14 " in ended(again[0])
 

@@ -1,14 +1,14 @@
 """A run goes on where it was, whatever ended it, and ends with the code that says what happened."""
 
 import json
-import re
 import shutil
 import signal
+import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 from jobs import Job, Jobs
+from outcomes import ended, events, of
 
 from runtime.exits import Exit
 
@@ -37,16 +37,6 @@ def made(folder: Path, steps: int = STEPS, more: str = "") -> Path:
     return folder
 
 
-def events(log: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in log.splitlines() if line.startswith("{")]
-
-
-def ended(log: str) -> str:
-    """The line in which the job says what it came to."""
-    (found,) = re.findall(r"^end .*$", log, re.MULTILINE)
-    return str(found)
-
-
 @pytest.fixture(scope="module")
 def whole(jobs: Jobs, tmp_path_factory: pytest.TempPathFactory) -> dict[int, str]:
     """What an uninterrupted run comes to, by world size."""
@@ -70,7 +60,7 @@ def finish(jobs: Jobs, folder: Path, world: int = 1, **env: str) -> str:
 def resumed_at(folder: Path) -> int:
     """The step at which the last job in a folder began."""
     log = max(folder.glob("job-*-rank-0.log"), key=lambda path: int(path.name.split("-")[1]))
-    (began,) = [each for each in events(log.read_text()) if each["event"] == "run.began"]
+    (began,) = of(log.read_text(), "run.began")
     return int(began["step"])
 
 
@@ -90,18 +80,25 @@ def test_a_killed_run_goes_on_to_the_same_weights(jobs: Jobs, folder: Path, whol
     assert resumed_at(folder) >= 8
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2])
-def test_a_signal_to_one_rank_stops_all_resumable(
-    jobs: Jobs, folder: Path, whole: dict[int, str], number: signal.Signals
-) -> None:
-    job = jobs.start(TINY, "run.yaml", folder=folder, world=2, TINY_PAUSE_S="0.25", TINY_WORKERS="1")
-    job.until("checkpoint.saved")
-    job.kill(1, number)
-    assert job.codes() == [Exit.RESUMABLE_STOP] * 2
-    assert "end steps" not in job.log()
-    (stop,) = [each for each in events(job.log()) if each["event"] == "stop.agreed"]
+def test_a_run_stops_with_a_save_before_its_deadline(jobs: Jobs, folder: Path, whole: dict[int, str]) -> None:
+    until = str(int(time.time()) + 8)
+    codes, logs = jobs.run(TINY, "run.yaml", folder=folder, world=2, TINY_PAUSE_S="0.5", MUSTER_DEADLINE=until)
+    assert codes == [Exit.RESUMABLE_STOP] * 2, logs[0][-3000:]
+    (stop,) = of(logs[0], "stop.agreed")
+    assert (stop["reasons"], stop["save"]) == (["deadline"], True)
     assert finish(jobs, folder, 2) == whole[2]
-    assert resumed_at(folder) == stop["step"]  # not at the last regular save
+    assert resumed_at(folder) == stop["step"]
+
+
+def test_the_wait_before_another_start_ends_on_all_ranks_with_a_signal_to_one(jobs: Jobs, folder: Path) -> None:
+    codes, _ = jobs.run(TINY, "run.yaml", folder=folder, world=2, TINY_FAULT="update:2")
+    assert codes == [Exit.RESUMABLE_FAILURE] * 2
+    far = str(int(time.time()) + 3600)  # a deadline that is known ends no wait
+    job = jobs.start(TINY, "run.yaml", "--set", "restarts.wait_s=300", folder=folder, world=2, MUSTER_DEADLINE=far)
+    job.until("restart.waits")
+    job.kill(1, signal.SIGUSR1)
+    assert job.codes() == [Exit.RESUMABLE_STOP] * 2, job.log()[-3000:]
+    assert [each["reasons"] for each in of(job.log(), "stop.agreed")] == [["SIGUSR1"]]
 
 
 def test_the_world_may_change_between_starts_and_no_sample_is_lost(jobs: Jobs, folder: Path) -> None:
@@ -141,7 +138,7 @@ def test_a_lost_peer_is_a_resumable_failure_of_the_others(jobs: Jobs, folder: Pa
     job.until("checkpoint.saved")
     job.kill(1)
     assert job.codes() == [Exit.RESUMABLE_FAILURE, -signal.SIGKILL]
-    (failed,) = [each for each in events(job.log()) if each["event"] == "failed"]
+    (failed,) = of(job.log(), "failed")
     assert failed["kind"] == "peer_lost"
     assert finish(jobs, folder, 2) == whole[2]
 
@@ -152,7 +149,7 @@ def test_a_loss_that_is_no_number_is_skipped_or_gone_back_from(jobs: Jobs, folde
     other = made(folder.parent / "back", more="loss: {on_nan: roll_back}\n")
     codes, logs = jobs.run(TINY, "run.yaml", folder=other, world=2, TINY_FAULT="nan:6:1")
     assert codes == [Exit.DONE] * 2, logs[0][-3000:]
-    (back,) = [each for each in events(logs[0]) if each["event"] == "loss.rolled_back"]
+    (back,) = of(logs[0], "loss.rolled_back")
     assert (back["step"], back["left"]) == (4, 6)
     assert ended(logs[0]) == skipped
 

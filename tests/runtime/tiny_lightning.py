@@ -1,10 +1,13 @@
-"""The training of tiny.py in Lightning, with gradients of two batches a step: python tiny_lightning.py CONFIG …"""
+"""The training of tiny.py in Lightning, with gradients of two batches a step: python tiny_lightning.py CONFIG …
+
+A test can hold it in `forward` (gate).
+"""
 
 import os
 import sys
-import time
 from typing import Any
 
+import gate
 import torch
 from lightning.pytorch import LightningModule, Trainer, seed_everything
 from tiny import AT, FAULT, Points
@@ -23,7 +26,8 @@ class Tiny(LightningModule):
     def training_step(self, batch: Any, _: int) -> torch.Tensor:
         if FAULT == "loss" and self.global_step == int(AT):
             raise ValueError("a fault of the program")
-        time.sleep(float(os.environ.get("TINY_PAUSE_S", "0")))
+        gate.step = self.global_step + 1
+        gate.hold("forward")
         return (self.layers(batch[0]) - batch[1]).square().mean()
 
     def configure_optimizers(self) -> Any:
