@@ -77,6 +77,9 @@ class Run:
         self.resumed = False
         self.stop: Stop | None = None
         self._saved: int | None = None
+        """The step whose save was begun and has not failed."""
+        self._stands: int | None = None
+        """The step of the newest checkpoint that is known to be whole."""
         self._stream: Iterator[Any] | None = None
         self._useful = True
 
@@ -104,7 +107,8 @@ class Run:
             self.checkpointer = Checkpointer(self.config.checkpoints, self.place, self.control, self.tell)
             resumed = self.checkpointer.restore(self.training)
             if resumed is not None:
-                self.number, self._saved, self.resumed = resumed.step, resumed.step, True
+                self.number = self._saved = self._stands = resumed.step
+                self.resumed = True
             self.restarts = Restarts(
                 self.config.restarts,
                 self.config.checkpoints.folder / "starts.json",
@@ -230,16 +234,18 @@ class Run:
         with self.watchdog.patient(self._patience_s):  # for the save before this one, if storage is slow
             stall_s = self.checkpointer.save(self.training, self.number, metric)
         self.schedule.saved(self.number, stall_s)
-        self._saved = self.number
+        if self.checkpointer.under_way == self.number:  # not where an earlier save is still in the way
+            self._saved = self.number
 
     def _go_back(self, older: bool) -> None:
         """To the newest checkpoint, or to one before the last loaded. Its data comes again, less what is bad."""
         was, before = self.number, self.losses.loaded if older else None
         self._stream = None
         resumed = self.checkpointer.restore(self.training, before)
+        self._look_at_saves()  # those of the way that is left
         if resumed is None:
             raise LossError(f"the loss is bad after step {was}, and there is no checkpoint to go back to · look at it")
-        self.number = self._saved = resumed.step
+        self.number = self._saved = self._stands = resumed.step
         self.losses.went_back(resumed.step)
         self.schedule.back(resumed.step)
         self.boundary.at(self.number)
@@ -264,6 +270,7 @@ class Run:
         """How long saves take, for the stop and the schedule; and whether one failed for which the job is to stop."""
         for outcome in self.checkpointer.poll():
             if outcome.safe:
+                self._stands = outcome.step
                 self.schedule.save_s = outcome.seconds
                 self.stopper.saved(outcome.seconds)
             elif outcome.step == self._saved:
@@ -281,8 +288,8 @@ class Run:
             self._look_at_saves()
         except Exception as error:
             return after(error, tell=self.tell)
-        if wanted and self._saved != self.number:
-            return Exit.RESUMABLE_FAILURE  # the save's own event says why; an older checkpoint stands
+        if wanted and self._stands != self.number:
+            return Exit.RESUMABLE_FAILURE  # the save's own events say why; an older checkpoint stands
         return Exit.DONE if self.stop is None or self.done else Exit.RESUMABLE_STOP
 
     def _left_s(self) -> float:

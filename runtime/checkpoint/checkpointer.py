@@ -147,6 +147,11 @@ class Checkpointer:
         self._settle()
         return bool(self._failed) and self._config.on_failure == "stop"
 
+    @property
+    def under_way(self) -> int | None:
+        """The step whose save is in flight, or has ended since the last look."""
+        return self._job.step if self._job is not None else None
+
     def finish(self, limit_s: float) -> bool:
         """Waits until no save is in flight; false where one still is after `limit_s` seconds."""
         if self._job is not None:

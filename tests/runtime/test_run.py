@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
+from gate import held
 from jobs import Job, Jobs
 from outcomes import ended, events, of
 
@@ -81,8 +82,9 @@ def test_a_killed_run_goes_on_to_the_same_weights(jobs: Jobs, folder: Path, whol
 
 
 def test_a_run_stops_with_a_save_before_its_deadline(jobs: Jobs, folder: Path, whole: dict[int, str]) -> None:
-    until = str(int(time.time()) + 8)
-    codes, logs = jobs.run(TINY, "run.yaml", folder=folder, world=2, TINY_PAUSE_S="0.5", MUSTER_DEADLINE=until)
+    early = ["--set", "stops.margin_s=55"]
+    until = str(int(time.time()) + 60)
+    codes, logs = jobs.run(TINY, "run.yaml", *early, folder=folder, world=2, TINY_PAUSE_S="0.25", MUSTER_DEADLINE=until)
     assert codes == [Exit.RESUMABLE_STOP] * 2, logs[0][-3000:]
     (stop,) = of(logs[0], "stop.agreed")
     assert (stop["reasons"], stop["save"]) == (["deadline"], True)
@@ -191,6 +193,18 @@ def test_checkpoints_of_other_data_are_refused_and_left_alone(jobs: Jobs, folder
     assert codes == [Exit.FAILED]
     assert "data seed: 4, but the checkpoint's was 3" in logs[0]
     assert sorted((path, path.stat().st_mtime_ns) for path in folder.glob("saved/step-*/*")) == before
+
+
+@pytest.mark.parametrize("hangs", [STEPS - 4, STEPS])
+def test_a_run_whose_last_save_does_not_come_to_stand_is_not_done(
+    jobs: Jobs, folder: Path, whole: dict[int, str], hangs: int
+) -> None:
+    """It hangs, or the one before it does and is in its way."""
+    with held(folder, f"write:{hangs}"):
+        codes, logs = jobs.run(TINY, "run.yaml", "--set", "checkpoints.save_limit_s=1", folder=folder)
+    assert codes == [Exit.RESUMABLE_FAILURE], logs[0][-3000:]
+    assert finish(jobs, folder) == whole[1]
+    assert resumed_at(folder) == hangs - 4
 
 
 def test_old_checkpoints_go_when_newer_ones_are_proven(jobs: Jobs, folder: Path) -> None:
