@@ -8,7 +8,7 @@ import fcntl
 import os
 import re
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 step = 0
@@ -32,18 +32,13 @@ def hold(phase: str, at: int | None = None, *, computing: bool = False, only: in
     Where it is held, waits in a system call or computing; where it is `only` one rank that waits, the others go on.
     """
     place = f"{phase}:{step if at is None else at}"
-    try:
-        lock = Path(f"{place}.held").open()
-    except FileNotFoundError:
-        return
-    with lock:
+    with suppress(FileNotFoundError), Path(f"{place}.held").open() as lock:
         os.write(1, f"held in {place}\n".encode())
-        if only is not None and only != int(os.environ["RANK"]):
-            return
-        while True:
+        waits = only is None or only == int(os.environ["RANK"])
+        while waits:
             try:
                 fcntl.flock(lock, fcntl.LOCK_SH | (fcntl.LOCK_NB if computing else 0))
-                return
+                waits = False
             except BlockingIOError:
                 _compute()
 
@@ -55,7 +50,7 @@ def hold_writes() -> None:
     real = os.fsync
 
     def fsync(fd: int) -> None:
-        if saved := re.search(r"/\.step-(\d+)\.", os.readlink(f"/proc/self/fd/{fd}")):
+        if saved := re.search(r"/\.step-(\d+)\.", str(Path(f"/proc/self/fd/{fd}").readlink())):
             hold("write", int(saved[1]))
         real(fd)
 
