@@ -1,5 +1,6 @@
 """Reading pieces back: several chunks ahead, over the ends of pieces too; each piece is checked before it is given."""
 
+import mmap
 import os
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -104,7 +105,8 @@ class Reader:
                 if target is not None:
                     view = target[start : start + length]
                 else:
-                    view = (spare.pop() if spare else memoryview(bytearray(CHUNK_BYTES)))[:length]
+                    # Pages that nothing is read into are never touched: most pieces are far smaller than a chunk.
+                    view = (spare.pop() if spare else memoryview(mmap.mmap(-1, CHUNK_BYTES)))[:length]
                 self._ahead.append(_Chunk(number, at, view, self._start(view, at)))
                 if len(self._ahead) > DEPTH:
                     yield from self._next(targets, spare)
