@@ -93,8 +93,12 @@ def test_a_run_stops_with_a_save_before_its_deadline(jobs: Jobs, folder: Path, w
 
 
 def test_the_wait_before_another_start_ends_on_all_ranks_with_a_signal_to_one(jobs: Jobs, folder: Path) -> None:
-    codes, _ = jobs.run(TINY, "run.yaml", folder=folder, world=2, TINY_FAULT="update:2")
-    assert codes == [Exit.RESUMABLE_FAILURE] * 2
+    with held(folder, "forward:1"):
+        job = jobs.start(TINY, "run.yaml", folder=folder, world=2)
+        for rank in (0, 1):
+            job.until("held in forward:1", rank)
+            job.kill(rank)
+    assert job.codes() == [-signal.SIGKILL] * 2
     far = str(int(time.time()) + 3600)  # a deadline that is known ends no wait
     job = jobs.start(TINY, "run.yaml", "--set", "restarts.wait_s=300", folder=folder, world=2, MUSTER_DEADLINE=far)
     job.until("restart.waits")
