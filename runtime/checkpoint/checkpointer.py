@@ -189,21 +189,22 @@ class Checkpointer:
     def restore(self, training: Training, before: int | None = None) -> Resumed | None:
         """Puts the newest checkpoint back that every rank finds whole, and sets those aside that are not.
 
-        None where there is no checkpoint at all. `before`: only one of an earlier step, and the later ones are set
-        aside: the run left that way. Until all ranks have read and checked all that they need, nothing is changed.
+        None where there is no checkpoint at all. `before`: only one of an earlier step; the later ones are set aside,
+        for the run left that way, unless there is none. Until all ranks have read and checked all that they need,
+        nothing is changed.
         Raises StateError where the checkpoint is of another training, StorageError where a rank cannot read,
         NothingWholeError where there are checkpoints and none is whole, PeerLostError.
         """
         self.finish(self._config.save_limit_s)
         began = time.monotonic()
         agreement = Agreement(self._tiers, self._place, self._control, self._tell)
-        if before is not None:
-            agreement.set_aside(before, f"rolled back to before step {before}")
         reading = Reading(self._tiers, self._place, self._config, self._arena, training)
         try:
-            found = agreement.find(reading.read)
+            found = agreement.find(reading.read, before)
             if found is None:
                 return None
+            if before is not None:
+                agreement.set_aside(before, f"rolled back to before step {before}")
             return reading.install(found, began, self._tell)
         finally:
             self._arena.release()

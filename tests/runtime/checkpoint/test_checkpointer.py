@@ -236,6 +236,20 @@ def test_rolling_back_sets_aside_what_came_after(make, tmp_path):
     assert checkpointer.newest() == 3
 
 
+def test_rolling_back_leaves_everything_where_it_is_if_there_is_nothing_older(make, tmp_path):
+    on = training(1)
+    checkpointer = make()
+    train(on, 3)
+    saved(checkpointer, on, 3)
+    train(on, 1)
+    before = everything(on)
+    assert checkpointer.restore(on, before=3) is None
+    assert everything(on) == before
+    assert checkpointer.newest() == 3
+    spoil(tmp_path / "checkpoints", 3)  # what is torn is set aside as ever, and is no answer either
+    assert checkpointer.restore(on, before=4) is None
+
+
 def test_a_save_that_fails_for_a_while_is_tried_again(make, heard, tmp_path, monkeypatch):
     checkpointer = make()
     real, failures = os.fsync, [OSError(5, "Input/output error")] * 2
