@@ -15,6 +15,7 @@ from runtime.checkpoint.config import CheckpointConfig
 from runtime.checkpoint.triggers import Triggers
 from runtime.exits import Exit
 from runtime.failures.loss import LossConfig
+from runtime.failures.replicas import ReplicaConfig
 from runtime.failures.restarts import RestartConfig
 from runtime.failures.watchdog import WatchdogConfig
 from runtime.stops.stop import StopConfig
@@ -24,15 +25,6 @@ from spec.document import Document, Path_, parse, read, unwritten, written
 
 class ConfigError(ValueError):
     """A configuration that cannot be used. Each line is `where: what is wrong · what to do`."""
-
-
-class ReplicaConfig(BaseModel):
-    """Every how many steps the replicas' parameters are compared; on a difference the job stops, for weights that have
-    parted do not meet again. For data parallelism without shards; a comparison reads all parameters once."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    every_steps: int | None = Field(default=None, ge=1)
 
 
 class RunConfig(BaseModel):

@@ -17,10 +17,10 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from runtime.boundary import Boundary
+from runtime.boundary import Boundary, forget
 from runtime.checkpoint.checkpointer import Checkpointer
 from runtime.checkpoint.format import CheckpointError
-from runtime.checkpoint.state import Stateful, Training, parameters
+from runtime.checkpoint.state import Stateful, Training
 from runtime.config import RunConfig, Told, load
 from runtime.control import Control
 from runtime.data import Batches, adopt
@@ -28,16 +28,18 @@ from runtime.events import Tell
 from runtime.exits import Exit
 from runtime.failures.emergency import after
 from runtime.failures.loss import LossError
-from runtime.failures.replicas import compare, digest
+from runtime.failures.replicas import ReplicaError
 from runtime.failures.restarts import Restarts
 from runtime.failures.watchdog import Watchdog
 from runtime.losses import Losses
 from runtime.place import Place, place
+from runtime.replicas import Replicas
 from runtime.schedule import Schedule
 from runtime.stops.leave import leave
 from runtime.stops.signals import watch
 from runtime.stops.stop import Stop, Stopper
 from runtime.telemetry import Telemetry
+from runtime.telemetry.overlap import Overlap
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -101,24 +103,25 @@ class Run:
         """Joins everything and resumes: `with run` does it. Leaves with the code of the failure where that fails."""
         self.telemetry = Telemetry(self.config.telemetry, self.place)
         self.tell: Tell = self.telemetry
+        restarts: Restarts | None = None
         try:
             self.control = Control(self.place, self.config.control_s)
             self.stopper = Stopper(self.config.stops, self.place, self.control, self.tell)
             self.checkpointer = Checkpointer(self.config.checkpoints, self.place, self.control, self.tell)
+            history = self.config.checkpoints.folder / "starts.json"
+            self.restarts = restarts = Restarts(self.config.restarts, history, self.place, self.control, self.tell)
+            restarts.begin(lambda: self.stopper.wanted)
             resumed = self.checkpointer.restore(self.training)
             if resumed is not None:
                 self.number = self._saved = self._stands = resumed.step
                 self.resumed = True
-            self.restarts = Restarts(
-                self.config.restarts,
-                self.config.checkpoints.folder / "starts.json",
-                self.place,
-                self.control,
-                self.tell,
-            )
-            self.restarts.begin(self.number, self.stopper.wanted)
+            restarts.resumed(self.number, lambda: self.stopper.wanted)
+            self.replicas = Replicas(self.config.replicas, self.training.model, self.control, self.tell)
+            self.replicas.begin(self.number)
         except Exception as error:
             exit = after(error, tell=self.tell)
+            if restarts is not None:
+                restarts.ended(exit)
             self.telemetry.close()
             leave(exit)
         self.boundary = Boundary(self.training.model, self.training.optimizers, self.config.seed, self.place.rank)
@@ -126,6 +129,7 @@ class Run:
         self.schedule = Schedule(self.config.save, self.control, self.number)
         self.schedule.failures, self.schedule.observed_s = self.restarts.failures()
         self.losses = Losses(self.config.loss, self.control, self.number, self.tell)
+        self.overlap = Overlap(self.training.model)
         self.watchdog = Watchdog(
             self.config.watchdog,
             self.place,
@@ -183,32 +187,45 @@ class Run:
         which the best checkpoints are kept; batches, how many this step took where a framework takes them ahead.
         Raises PeerLostError, DesyncError, LossError, and what a save fails with where the policy is to stop.
         """
+        if not self._useful:
+            forget(self.training.scaler)
         if self.losses.back is not None:
-            self._go_back(older=self.losses.back)
+            self.telemetry.step_done(self.number + 1, loss=loss, grad_norm=grad_norm, useful=False)
+            self._go_back(self.losses.back)
             return
         self.number += 1
         used = self.data.used(batches) if self.data is not None else 0
         self.boundary.at(self.number)
         rate = used // self.place.world if samples is None else samples
         self.telemetry.step_done(
-            self.number, samples=rate, tokens=tokens, loss=loss, grad_norm=grad_norm, useful=self._useful
+            self.number,
+            samples=rate,
+            tokens=tokens,
+            loss=loss,
+            grad_norm=grad_norm,
+            useful=self._useful,
+            communication=self.overlap.sample(),
         )
-        self._useful = True
+        useful, self._useful = self._useful, True
         self.watchdog.beat(self.number)
-        self._compare_replicas()
+        self._look_at_replicas()
         self._look_at_saves()
         self.stop = self.stopper.at_boundary(self.number)
-        if self.stop is None and self.schedule.due(self.number):
+        # After a step that was left out, the weights are the old ones: saves of a bad stretch would push out good ones.
+        if self.stop is None and self.schedule.due(self.number) and useful:
             with self.phase("checkpoint"):
                 self._save(metric=metric)
 
     def accepts(self, loss: Any) -> bool:
         """Whether to use the gradients of this step; asked before the optimizer, on all ranks. False for a loss that is
-        no number or a spike, by the policy: then the optimizer is left out, and `step` goes on, or back to a save.
+        no number or a spike, by the policy: then the optimizer is left out, and `step` goes on, or back to a save. What
+        the forward pass did to running statistics is undone.
 
         Waits for the device. Raises LossError, on all ranks, where the policy is to stop.
         """
         self._useful = self.losses.accept(self.number + 1, loss)
+        if not self._useful:
+            self.boundary.restore()
         return self._useful
 
     def end(self, error: BaseException | None = None) -> Exit:
@@ -237,29 +254,32 @@ class Run:
         if self.checkpointer.under_way == self.number:  # not where an earlier save is still in the way
             self._saved = self.number
 
-    def _go_back(self, older: bool) -> None:
-        """To the newest checkpoint, or to one before the last loaded. Its data comes again, less what is bad."""
-        was, before = self.number, self.losses.loaded if older else None
+    def _go_back(self, before: int) -> None:
+        """To the newest checkpoint of an earlier step than `before`. Its data comes again, less what is bad."""
+        was = self.number
         self._stream = None
-        resumed = self.checkpointer.restore(self.training, before)
+        with self.watchdog.patient(self._patience_s), self.phase("checkpoint"):
+            resumed = self.checkpointer.restore(self.training, before)
         self._look_at_saves()  # those of the way that is left
         if resumed is None:
-            raise LossError(f"the loss is bad after step {was}, and there is no checkpoint to go back to · look at it")
+            raise LossError(
+                f"the loss is bad after step {was}, and there is no checkpoint from before step {before} · look at the "
+                "data before it and the learning rate"
+            )
+        forget(self.training.scaler)
         self.number = self._saved = self._stands = resumed.step
         self.losses.went_back(resumed.step)
         self.schedule.back(resumed.step)
         self.boundary.at(self.number)
+        self._useful = True
         self.tell("loss.rolled_back", step=resumed.step, left=was)
 
-    def _compare_replicas(self) -> None:
-        every = self.config.replicas.every_steps
-        if every is None or self.number % every or self.place.world == 1:
-            return
-        found = digest(each for _, each in sorted(parameters(self.training.model).items()))
-        if differing := compare(self.control, "model", found, self.number, "parameters", self.tell):
+    def _look_at_replicas(self) -> None:
+        try:
+            self.replicas.look(self.number)
+        except ReplicaError:
             self.boundary.spoil()
-            ranks = ", ".join(map(str, differing.ranks))
-            raise ReplicaError(f"replicas differ after step {self.number}: ranks {ranks} · examine their nodes")
+            raise
 
     @property
     def _patience_s(self) -> float:
@@ -317,10 +337,6 @@ class Run:
         self.checkpointer.close()
         self.control.close()
         self.telemetry.close()
-
-
-class ReplicaError(Exception):
-    """Replicas that should be equal are not: a device errs, or the program makes them differ."""
 
 
 _END = object()

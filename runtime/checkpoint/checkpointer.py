@@ -195,8 +195,9 @@ class Checkpointer:
     def restore(self, training: Training, before: int | None = None) -> Resumed | None:
         """Puts the newest checkpoint back that every rank finds whole, and sets those aside that are not.
 
-        None where there is no checkpoint at all. `before`: only one of an earlier step, and the later ones are set
-        aside: the run left that way. Until all ranks have read and checked all that they need, nothing is changed.
+        None where there is no checkpoint at all. `before`: only one of an earlier step; the later ones are set aside,
+        for the run left that way, unless there is none. Until all ranks have read and checked all that they need,
+        nothing is changed.
         Raises StateError where the checkpoint is of another training, StorageError where a rank cannot read,
         NothingWholeError where there are checkpoints and none is whole, PeerLostError.
         """
@@ -204,13 +205,13 @@ class Checkpointer:
         arena = self._arena if self.finish(self._config.save_limit_s) else Arena()
         began, keep = time.monotonic(), 0
         agreement = Agreement(self._tiers, self._place, self._control, self._tell)
-        if before is not None:
-            agreement.set_aside(before, f"rolled back to before step {before}")
         reading = Reading(self._tiers, self._place, self._config, arena, training)
         try:
-            found = agreement.find(reading.read)
+            found = agreement.find(reading.read, before)
             if found is None:
                 return None
+            if before is not None:
+                agreement.set_aside(before, f"rolled back to before step {before}")
             keep = 2 * found.part.size
             return reading.install(found, began, self._tell)
         finally:

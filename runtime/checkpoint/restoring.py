@@ -60,17 +60,20 @@ class Agreement:
     def __init__(self, tiers: Tiers, place: Place, control: Control, tell: Tell) -> None:
         self._tiers, self._place, self._control, self._tell = tiers, place, control, tell
 
-    def find(self, check: Callable[[Version, list[str]], T]) -> T | None:
+    def find(self, check: Callable[[Version, list[str]], T], before: int | None = None) -> T | None:
         """What `check` returned for the agreed checkpoint; none where there is no checkpoint at all.
 
-        `check` gets the levels that have it here, nearest first, and raises TornError where it is not whole.
+        `before`: only one of an earlier step, and none where there is none. `check` gets the levels that have it here,
+        nearest first, and raises TornError where it is not whole.
         """
         refused: set[Version] = set()
         bad: set[int] = set()
         while True:
             found = look(self._tiers)
             bad |= self._quarantine(found.torn)
-            version, missed = self._newest(found, refused)
+            version, missed = self._newest(found, refused, before)
+            if version is None and before is not None:
+                return None  # what is later stands
             if version is None:
                 # Also those of earlier starts: a run that lost all it had must not begin anew unasked.
                 aside = sum(level.tier.quarantined() for level in self._tiers)
@@ -111,9 +114,10 @@ class Agreement:
                     level.tier.quarantine(later[-1], reason)
         self._control.barrier()
 
-    def _newest(self, found: Found, refused: set[Version]) -> tuple[Version | None, set[int]]:
+    def _newest(self, found: Found, refused: set[Version], before: int | None) -> tuple[Version | None, set[int]]:
         """The newest that all ranks have, and the steps that not all have. Raises where a rank cannot look."""
-        own = {"versions": [list(each) for each in found.versions if each not in refused], "fault": found.fault}
+        fits = [each for each in found.versions if each not in refused and (before is None or each.step < before)]
+        own = {"versions": [list(each) for each in fits], "fault": found.fault}
         told = [json.loads(raw) for raw in self._control.gather(json.dumps(own).encode())]
         for rank, each in enumerate(told):
             if each["fault"]:

@@ -10,7 +10,7 @@ TYPES = {
     "runtime.stops.stop.DesyncError": Kind.DESYNC,
     "runtime.failures.loss.LossError": Kind.LOSS,
     "runtime.failures.restarts.NoProgressError": Kind.NO_PROGRESS,
-    "runtime.run.ReplicaError": Kind.REPLICAS,
+    "runtime.failures.replicas.ReplicaError": Kind.REPLICAS,
     "runtime.config.ConfigError": Kind.CONFIGURATION,
     "runtime.order.DataError": Kind.CONFIGURATION,
     "runtime.stops.bounded.HungError": Kind.STUCK,

@@ -7,7 +7,6 @@ timer, which needs no interpreter, but ends the process with 1.
 
 import contextlib
 import faulthandler
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,11 +17,16 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from runtime.events import Tell, silence
 from runtime.exits import Exit
+from runtime.failures import recorder
 from runtime.place import Place
+from runtime.stops.bounded import HungError, bounded
 from runtime.stops.leave import end
 
 LOOK_S = 1.0
 """How often the thread looks."""
+
+RECORD_S = 10.0
+"""How long torch may take to give its record of collectives: of a device that hangs it may never."""
 
 
 class WatchdogConfig(BaseModel):
@@ -69,6 +73,7 @@ class Watchdog:
     def start(self) -> "Watchdog":
         """Starts the thread. Raises OSError where the folder cannot be made or written."""
         self.folder.mkdir(parents=True, exist_ok=True)
+        recorder.prepare(self.folder, self.place)
         self._timer = self.stacks.with_suffix(".held.txt").open("w", encoding="utf-8")
         self._at = time.monotonic()
         self._arm()
@@ -111,36 +116,37 @@ class Watchdog:
                 return
             self._arm()
 
-    def _arm(self) -> None:
+    def _arm(self, limit_s: float | None = None) -> None:
         """A dead man's switch: if the thread cannot set it again, native code holds the interpreter."""
         if self._timer is not None:
-            faulthandler.dump_traceback_later(self._limit_s + 2 * LOOK_S, exit=True, file=self._timer)
+            limit_s = self._limit_s if limit_s is None else limit_s
+            faulthandler.dump_traceback_later(limit_s + 2 * LOOK_S, exit=True, file=self._timer)
 
     def _stuck(self, reason: str) -> None:
-        faulthandler.cancel_dump_traceback_later()
+        self._arm(RECORD_S + self.config.settle_s)  # torch keeps the interpreter while it gives its record
         try:
             self._write(reason)
         except OSError as error:
             self.tell("step.stacks_not_written", reason=str(error))
-        self.tell("step.stuck", step=self._step + 1, reason=reason, stacks=str(self.stacks))
+        records, faults = self._records()
+        if faults:
+            self.tell("step.record_not_written", level="warning", reasons=faults)
+        self.tell("step.stuck", step=self._step + 1, reason=reason, stacks=str(self.stacks), records=records)
         self._closed.wait(self.config.settle_s)
         if not self._closed.is_set():
             self._end(Exit.RESUMABLE_FAILURE)
+        faulthandler.cancel_dump_traceback_later()
 
     def _write(self, reason: str) -> None:
         with self.stacks.open("w", encoding="utf-8") as file:
             file.write(f"rank {self.place.rank} on {self.place.node}, after step {self._step}: {reason}\n\n")
             file.flush()
             faulthandler.dump_traceback(file, all_threads=True)
-        for backend, trace in flight_records():
-            self.stacks.with_suffix(f".{backend}.json").write_bytes(trace)
 
-
-def flight_records() -> Iterator[tuple[str, bytes]]:
-    """What torch recorded of each backend's collectives, as JSON; nothing where it did not (TORCH_FR_BUFFER_SIZE)."""
-    c10d = sys.modules.get("torch._C._distributed_c10d")
-    for backend in ("nccl", "gloo"):
-        with contextlib.suppress(Exception):
-            trace = c10d._dump_fr_trace_json(backend=backend)  # type: ignore[union-attr]
-            if trace and b'"entries"' in trace:
-                yield backend, trace
+    def _records(self) -> tuple[list[str], list[str]]:
+        """The files with this rank's collectives, and why there are none."""
+        try:
+            written, faults = bounded(lambda: recorder.write(self.folder, self.place), RECORD_S, "the flight recorder")
+        except HungError as hung:
+            return [], [str(hung)]
+        return [str(each) for each in written], faults

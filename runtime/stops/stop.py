@@ -108,15 +108,16 @@ class Stopper:
         """Notes how long a whole save took, until it was committed: the stop leaves as much time."""
         self._save_s = seconds
 
+    @property
+    def wanted(self) -> bool:
+        """Whether this rank has a reason to stop, agreed or not."""
+        return any(self._reasons())
+
     def killed(self) -> float | None:
         """When this rank will be killed, on its clock, as far as it knows: a grace's end or the deadline."""
         came = [self.signals.came(number) for number in KILLING]
         ends = [at + self._grace_s for at in came if at is not None]
         return min(ends if self._until is None else [*ends, self._until], default=None)
-
-    def wanted(self) -> bool:
-        """Whether this rank would have the job stop now: a signal came, it was asked to, or the deadline nears."""
-        return any(self._reasons())
 
     def at_boundary(self, step: int, wait: bool = False) -> Stop | None:
         """After step `step`: the agreement to stop here, if there is one. With `wait`, at once and not a step later.

@@ -174,6 +174,76 @@ def test_replicas_that_part_are_named(jobs: Jobs, folder: Path) -> None:
     assert "replicas differ after step 10: ranks 2" in logs[0]
 
 
+def test_a_device_that_silently_computes_wrong_is_named(jobs: Jobs, folder: Path) -> None:
+    """All ranks add up what it computed: replicas stay equal, and only a computation that all know shows it."""
+    made(folder / "odd", more="replicas: {every_steps: 1, probe_every_steps: 5}\n")
+    codes, logs = jobs.run(TINY, "run.yaml", folder=folder / "odd", world=3, TINY_FAULT="device:6:2", TINY_BATCH="6")
+    assert codes == [Exit.FAILED] * 3
+    assert "compute differently after step 10: ranks 2" in logs[0]
+    for log in logs:
+        (failed,) = [each for each in events(log) if each["event"] == "failed"]
+        assert failed["kind"] == "replicas"
+        assert "emergency.saved" not in log
+    made(folder / "start", more="replicas: {probe_every_steps: 1000}\n")
+    codes, logs = jobs.run(
+        TINY, "run.yaml", folder=folder / "start", world=3, TINY_FAULT="device:start:2", TINY_BATCH="6"
+    )
+    assert codes == [Exit.FAILED] * 3
+    assert "compute differently after step 0: ranks 2" in logs[1]
+
+
+def test_shards_differ_and_replicas_of_one_shard_may_not(jobs: Jobs, folder: Path) -> None:
+    (folder / "sharded.py").write_text(SHARDED)
+    for world, replicas in ((2, 1), (4, 2)):
+        codes, logs = jobs.run(folder / "sharded.py", str(replicas), folder=folder, world=world)
+        assert codes == [0] * world, logs[0][-3000:]
+        told = [[json.loads(line) for line in log.splitlines() if line.startswith("{")] for log in logs]
+        if replicas == 1:  # no shard has a replica: nothing is compared, and that is said
+            assert {(each["event"], tuple(each["ranks"])) for own in told for each in own} == {
+                ("replica.not_compared", (0, 1))
+            }
+        else:
+            assert {(each["event"], tuple(each["ranks"])) for own in told for each in own} == {
+                ("replica.differs", (1, 3))
+            }
+
+
+SHARDED = """
+import json, sys
+import torch
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from runtime.connect import connect
+from runtime.control import Control
+from runtime.failures.replicas import ReplicaConfig, ReplicaError
+from runtime.replicas import Replicas
+
+place = connect(seed=1, limit_s=60)
+replicas = int(sys.argv[1])
+mesh = init_device_mesh("cpu", (replicas, place.world // replicas), mesh_dim_names=("copies", "shards"))
+model = fully_shard(torch.nn.Linear(8, 8), mesh=mesh if replicas > 1 else mesh["shards"])
+
+def tell(event, /, **fields):
+    print(json.dumps({"event": event, **fields}), flush=True)
+
+seen = Replicas(ReplicaConfig(every_steps=1), model, Control(place), tell)
+if replicas > 1:
+    def quiet(event, /, **fields):
+        raise AssertionError(event)
+    Replicas(ReplicaConfig(every_steps=1), model, Control(place), quiet).look(1)
+    if place.rank == 3:
+        with torch.no_grad():
+            next(model.parameters()).to_local().view(-1)[0] += 1e-3
+try:
+    seen.look(2)
+except ReplicaError:
+    assert replicas > 1
+else:
+    assert replicas == 1
+torch.distributed.destroy_process_group()
+"""
+
+
 def test_a_run_that_gets_nowhere_is_not_started_for_ever(jobs: Jobs, folder: Path) -> None:
     for _ in range(3):
         codes, _ = jobs.run(TINY, "run.yaml", folder=folder, TINY_FAULT="update:2")

@@ -148,6 +148,20 @@ def test_rolling_back_sets_aside_what_came_after(make, tmp_path):
     assert checkpointer.newest() == 3
 
 
+def test_rolling_back_leaves_everything_where_it_is_if_there_is_nothing_older(make, tmp_path):
+    on = training(1)
+    checkpointer = make()
+    train(on, 3)
+    saved(checkpointer, on, 3)
+    train(on, 1)
+    before = everything(on)
+    assert checkpointer.restore(on, before=3) is None
+    assert everything(on) == before
+    assert checkpointer.newest() == 3
+    spoil(tmp_path / "checkpoints", 3)  # what is torn is set aside as ever, and is no answer either
+    assert checkpointer.restore(on, before=4) is None
+
+
 def test_only_what_retention_keeps_stays(make, tmp_path):
     on = training(1)
     checkpointer = make(keep=Retention(keep_last=1, keep_best=1))

@@ -186,15 +186,15 @@ def test_a_rank_wants_to_stop_for_a_signal_when_asked_and_when_its_deadline_near
     def rank(at: float) -> Rank:
         return ranks(1, StopConfig(teardown_s=5, margin_s=10), until=Deadline(at=time.time() + at, source="test"))[0]
 
-    assert rank(10).stopper.wanted()
+    assert rank(10).stopper.wanted
     far = rank(1000)
-    assert not far.stopper.wanted()
+    assert not far.stopper.wanted
     far.stopper.ask()
-    assert far.stopper.wanted()
+    assert far.stopper.wanted
     for number in STOPPING:
         far = rank(1000)
         far.signals.say(number, far.clock[0])
-        assert far.stopper.wanted()
+        assert far.stopper.wanted
 
 
 def test_a_rank_that_is_done_before_the_others_stops_them_and_none_waits_for_a_limit() -> None:
