@@ -63,15 +63,24 @@ class Checkpointer:
 
     # Saving.
 
-    def save(self, training: Training, step: int, metric: float | None = None, *, wait: bool = False) -> float:
+    def save(
+        self,
+        training: Training,
+        step: int,
+        metric: float | None = None,
+        *,
+        wait: bool = False,
+        within_s: float | None = None,
+    ) -> float:
         """Saves the state as it is after `step`; returns the seconds that training stood still for it.
 
         What stands still is the copy to host memory, and the wait for the save before this one if it is still under
-        way. With `wait`, returns when this one has ended too. Raises StateError for a state that cannot be saved,
-        PeerLostError, and, on all ranks, SaveFailedError where the policy is to stop.
+        way: for `within_s` (by default, the configuration's `wait_limit_s`), after which this one is left out, on all
+        ranks, and `poll` has it as failed. With `wait`, returns when this one has ended too. Raises StateError for a
+        state that cannot be saved, PeerLostError, and, on all ranks, SaveFailedError where the policy is to stop.
         """
         began = time.monotonic()
-        busy = not self.finish(self._config.save_limit_s)
+        busy = not self.finish(self._config.wait_limit_s if within_s is None else within_s)
         captured = capture(training, self._place.rank)
         self._guard(training)
         stop = bool(self._failed) and self._config.on_failure == "stop"
@@ -85,7 +94,9 @@ class Checkpointer:
             )
         if busy_somewhere:
             # A thread that hangs in storage may still read the copies: they cannot be overwritten.
-            self._tell("checkpoint.skipped", step=step, reason="an earlier save has not ended on every rank")
+            reason = "an earlier save has not ended on every rank"
+            self._tell("checkpoint.skipped", step=step, reason=reason)
+            self._outcomes.append(Outcome(step, (), reason, 0, time.monotonic() - began))
             return time.monotonic() - began
         if changed:
             self._layout.agree(captured, self._control)
@@ -223,11 +234,14 @@ class Checkpointer:
         self.finish(limit_s / 2)
         return saved(training, step, self._tiers.shared, self._layout, self._config, self._place, self._tell, deadline)
 
-    def close(self) -> None:
-        """Gives up threads and folders. A save in flight is given up with them: `finish` first."""
+    def close(self, limit_s: float | None = None) -> None:
+        """Gives up threads and folders, within `limit_s` (by default, `stall_limit_s`) for each tier.
+
+        A save in flight is given up with them: `finish` first.
+        """
         if self._job is not None:
             self._job.given_up = True
-        self._tiers.close()
+        self._tiers.close(self._config.stall_limit_s if limit_s is None else limit_s)
 
     def __enter__(self) -> Self:
         return self

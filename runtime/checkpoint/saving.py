@@ -4,17 +4,21 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeVar
 
 from pydantic import JsonValue
 
 from runtime.checkpoint.config import CheckpointConfig
-from runtime.checkpoint.format import CheckpointError, Manifest
+from runtime.checkpoint.format import CheckpointError, Part
 from runtime.checkpoint.retention import Stored, expendable
 from runtime.checkpoint.snapshot import Copy
 from runtime.checkpoint.tier import Blob, PartsMissingError
 from runtime.checkpoint.tiers import Level, described, passing
 from runtime.events import Tell
 from runtime.place import Place
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -95,11 +99,14 @@ def start(job: Job, config: CheckpointConfig, place: Place, tell: Tell) -> None:
 def _level(job: Job, level: Level, config: CheckpointConfig, place: Place, tell: Tell, deadline: float) -> None:
     """Writes this rank's part, and waits until the leader has made the checkpoint whole."""
 
-    def write() -> None:
-        level.tier.begin(job.step, place, job.turn).write(job.blobs(level), job.values)
+    def write() -> Part:
+        return level.tier.begin(job.step, place, job.turn).write(job.blobs(level), job.values)
 
-    def commit() -> Manifest:
-        return level.tier.commit(
+    def commit() -> None:
+        if level.tier.holds(part):
+            level.tier.settle()  # an earlier try failed after it had committed
+            return
+        level.tier.commit(
             job.step,
             place,
             max(0.0, deadline - time.monotonic()),
@@ -111,19 +118,17 @@ def _level(job: Job, level: Level, config: CheckpointConfig, place: Place, tell:
             **described(config),
         )
 
-    _retried(write, job.step, config, tell, deadline)
-    if level.leads:
-        _retried(commit, job.step, config, tell, deadline)
-    else:
-        _wait(job, level, place, deadline)
+    part = _retried(write, job.step, config, tell, deadline)
+    finish = commit if level.leads else partial(_wait, level, part, deadline)
+    _retried(finish, job.step, config, tell, deadline)
 
 
-def _wait(job: Job, level: Level, place: Place, deadline: float) -> None:
-    """Until the leader has committed. Raises PartsMissingError at the deadline."""
+def _wait(level: Level, part: Part, deadline: float) -> None:
+    """Until the leader has committed this rank's part. Raises PartsMissingError at the deadline."""
     pause_s = 0.01
-    while not committed(level, job.step, job.turn, place.attempt):
+    while not level.tier.holds(part):
         if time.monotonic() > deadline:
-            raise PartsMissingError(f"{level.tier.folder}: step {job.step} was not committed by the deadline")
+            raise PartsMissingError(f"{level.tier.folder}: step {part.step} was not committed by the deadline")
         time.sleep(pause_s)
         pause_s = min(pause_s * 1.5, 0.5)
 
@@ -139,18 +144,19 @@ def committed(level: Level, step: int, turn: int, attempt: str) -> bool:
     return manifest.attempt == attempt and manifest.values.get("turn") == turn
 
 
-def _retried(call: Callable[[], object], step: int, config: CheckpointConfig, tell: Tell, deadline: float) -> None:
+def _retried(call: Callable[[], T], step: int, config: CheckpointConfig, tell: Tell, deadline: float) -> T:
     """Calls again after an error that may pass, with longer and longer pauses. Raises the last one."""
-    for tried in range(config.retries + 1):
+    tried = 0
+    while True:
         try:
-            call()
-            return
+            return call()
         except CheckpointError as error:
             pause_s = config.retry_s * 2**tried
             if not passing(error) or tried == config.retries or time.monotonic() + pause_s > deadline:
                 raise
             tell("checkpoint.retried", step=step, reason=str(error), pause_s=pause_s)
             time.sleep(pause_s)
+            tried += 1
 
 
 def _tidy(job: Job, level: Level, config: CheckpointConfig, tell: Tell) -> None:

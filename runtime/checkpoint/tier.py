@@ -34,6 +34,7 @@ from runtime.checkpoint.storage import Storage
 from runtime.checkpoint.writing import Blob, Writing
 from runtime.events import Tell, silence
 from runtime.place import Place
+from runtime.stops.bounded import HungError, bounded
 
 __all__ = ["Blob", "NoCheckpointError", "PartsMissingError", "Tier", "Writing"]
 
@@ -135,8 +136,7 @@ class Tier:
         self._put(beside / MANIFEST, pack(manifest, "manifest", *self._sealing()))
         self._lease.renew()
         self._storage.rename(beside, self.folder / name)
-        self._storage.sync_folder(self.folder)
-        self._point()
+        self.settle()
         self._tell(
             "checkpoint.committed",
             step=step,
@@ -146,7 +146,17 @@ class Tier:
         )
         return manifest
 
+    def settle(self) -> None:
+        """Makes last what is committed, and has `latest` name it."""
+        self._storage.sync_folder(self.folder)
+        self._point()
+
     # Reading.
+
+    def holds(self, part: Part) -> bool:
+        """Whether a rank's part is in a checkpoint that readers see: its file's name is like no other's."""
+        names = [name for name in self._storage.names(self.folder) if step_of(name) == part.step]
+        return any(self._storage.size(self.folder / name / part.file) is not None for name in names)
 
     def steps(self) -> tuple[int, ...]:
         """The steps that are committed, oldest first; what is in them is for `verify` to say."""
@@ -254,10 +264,14 @@ class Tier:
             swept += 1
         return swept
 
-    def close(self) -> None:
-        """Gives up what the folder held for this process. Never raises."""
+    def close(self, limit_s: float | None = None) -> None:
+        """Gives up what the folder held for this process, within `limit_s`, or the time of two calls. Never raises."""
         if self._lease.held:
-            self._lease.release()
+            limit_s = 2 * self._storage.stall_s if limit_s is None else limit_s
+            try:
+                bounded(self._lease.release, limit_s, "giving the folder up")
+            except HungError as hung:
+                self._tell("checkpoint.lease.not_released", reason=f"{hung} · {self.folder}")
         self._storage.close()
 
     def __enter__(self) -> Self:

@@ -5,10 +5,9 @@ import re
 import shutil
 import signal
 from pathlib import Path
-from typing import Any
 
 import pytest
-from jobs import Job, Jobs
+from jobs import Job, Jobs, events
 
 from runtime.exits import Exit
 
@@ -35,10 +34,6 @@ def made(folder: Path, steps: int = STEPS, more: str = "") -> Path:
     folder.mkdir()
     (folder / "run.yaml").write_text(CONFIG.format(steps=steps) + more)
     return folder
-
-
-def events(log: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in log.splitlines() if line.startswith("{")]
 
 
 def ended(log: str) -> str:
