@@ -232,7 +232,7 @@ class Run:
         with self.watchdog.patient(self._patience_s):  # for the save before this one, if storage is slow
             stall_s = self.checkpointer.save(self.training, self.number, metric, within_s=within_s)
         self.schedule.saved(self.number, stall_s)
-        self._saved = self.number
+        self._saved = self.checkpointer.begun
 
     def _go_back(self, older: bool) -> None:
         """To the newest checkpoint, or to one before the last loaded. Its data comes again, less what is bad."""

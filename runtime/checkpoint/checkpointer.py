@@ -56,6 +56,8 @@ class Checkpointer:
         self._guarded = False
         self.waited_s = 0.0
         """With `overlap`: how long the optimizer's steps have waited for copies in all."""
+        self.begun: int | None = None
+        """The step of the last save that was not left out."""
         self._job: Job | None = None
         self._outcomes: list[Outcome] = []
         self._failed = ""
@@ -76,7 +78,7 @@ class Checkpointer:
 
         What stands still is the copy to host memory, and the wait for the save before this one if it is still under
         way: for `within_s` (by default, the configuration's `wait_limit_s`), after which this one is left out, on all
-        ranks, and `poll` has it as failed. With `wait`, returns when this one has ended too. Raises StateError for a
+        ranks. With `wait`, returns when this one has ended too. Raises StateError for a
         state that cannot be saved, PeerLostError, and, on all ranks, SaveFailedError where the policy is to stop.
         """
         began = time.monotonic()
@@ -94,13 +96,12 @@ class Checkpointer:
             )
         if busy_somewhere:
             # A thread that hangs in storage may still read the copies: they cannot be overwritten.
-            reason = "an earlier save has not ended on every rank"
-            self._tell("checkpoint.skipped", step=step, reason=reason)
-            self._outcomes.append(Outcome(step, (), reason, 0, time.monotonic() - began))
+            self._tell("checkpoint.skipped", step=step, reason="an earlier save has not ended on every rank")
             return time.monotonic() - began
         if changed:
             self._layout.agree(captured, self._control)
         self._turn += 1
+        self.begun = step
         job = self._job = self._begun(captured, step, metric)
         start(job, self._config, self._place, self._tell)
         if wait:

@@ -4,7 +4,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TypeVar
 
 from pydantic import JsonValue
@@ -102,9 +101,13 @@ def _level(job: Job, level: Level, config: CheckpointConfig, place: Place, tell:
     def write() -> Part:
         return level.tier.begin(job.step, place, job.turn).write(job.blobs(level), job.values)
 
+    def stands() -> bool:
+        # Of a try that failed after it was done, the file has another name.
+        return level.tier.holds(part) or committed(level, job.step, job.turn, place.attempt)
+
     def commit() -> None:
-        if level.tier.holds(part):
-            level.tier.settle()  # an earlier try failed after it had committed
+        if stands():
+            level.tier.settle()
             return
         level.tier.commit(
             job.step,
@@ -118,19 +121,17 @@ def _level(job: Job, level: Level, config: CheckpointConfig, place: Place, tell:
             **described(config),
         )
 
+    def wait() -> None:
+        """Until the leader has committed."""
+        pause_s = 0.01
+        while not stands():
+            if time.monotonic() > deadline:
+                raise PartsMissingError(f"{level.tier.folder}: step {job.step} was not committed by the deadline")
+            time.sleep(pause_s)
+            pause_s = min(pause_s * 1.5, 0.5)
+
     part = _retried(write, job.step, config, tell, deadline)
-    finish = commit if level.leads else partial(_wait, level, part, deadline)
-    _retried(finish, job.step, config, tell, deadline)
-
-
-def _wait(level: Level, part: Part, deadline: float) -> None:
-    """Until the leader has committed this rank's part. Raises PartsMissingError at the deadline."""
-    pause_s = 0.01
-    while not level.tier.holds(part):
-        if time.monotonic() > deadline:
-            raise PartsMissingError(f"{level.tier.folder}: step {part.step} was not committed by the deadline")
-        time.sleep(pause_s)
-        pause_s = min(pause_s * 1.5, 0.5)
+    _retried(commit if level.leads else wait, job.step, config, tell, deadline)
 
 
 def committed(level: Level, step: int, turn: int, attempt: str) -> bool:

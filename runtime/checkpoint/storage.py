@@ -80,8 +80,8 @@ KINDS: dict[int, tuple[type[StorageError], str]] = {
 }
 """What an error means and what to do; any other is FailingError.
 
-A FUSE mount whose server is gone answers ENOTCONN, and ECONNABORTED to the calls that it had; a client that Ceph or Lustre
-shut out ESHUTDOWN; an NFS server that forgot a file ESTALE.
+A FUSE mount whose server is gone answers ENOTCONN, and ECONNABORTED to the calls that it had; a client that Ceph or
+Lustre shut out ESHUTDOWN; an NFS server that forgot a file ESTALE.
 """
 
 NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
@@ -261,13 +261,13 @@ class Storage:
                 os.link(source, target)
             except FileExistsError:
                 # NFS asks again where an answer was lost: then the name that is there is this one.
-                return os.path.samefile(source, target)
+                return target.samefile(source)
             except OSError as error:
                 if error.errno in NO_LINKS:
                     raise NoLinksError(
                         f"no hard link can be made ({error.strerror}), by which one of several jobs gets a folder · "
                         f"{target.parent} · use a file system that has them, as NFS, Lustre, CephFS, ext4 or XFS: one "
-                        "without (FAT, mounts of object stores) cannot be relied on to rename a checkpoint at once either"
+                        "without (FAT, mounts of object stores) is no place to rename a checkpoint at once either"
                     ) from None
                 raise
             return True

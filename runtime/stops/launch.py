@@ -65,10 +65,10 @@ def give_up_held(workers: Callable[[], Iterable[Any]], held_s: float = HELD_S) -
     while True:
         time.sleep(held_s / 5)
         for worker in workers():
-            if worker.returncode is None and (code := left(worker.pid)) is not None:
-                if time.monotonic() - since.setdefault(worker.pid, time.monotonic()) > held_s:
-                    sys.stderr.write(f"process {worker.pid} left with {code}, and a system call holds it\n")
-                    worker.returncode = code
+            code = left(worker.pid) if worker.returncode is None else None
+            if code is not None and time.monotonic() - since.setdefault(worker.pid, time.monotonic()) > held_s:
+                sys.stderr.write(f"process {worker.pid} left with {code}, and a system call holds it\n")
+                worker.returncode = code
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
