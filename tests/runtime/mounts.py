@@ -5,14 +5,18 @@ whose server does not answer; once it is killed, the mount is stale.
 """
 
 import contextlib
+import fcntl
 import shutil
 import signal
+import struct
 import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+LOOP_SET_STATUS64, LOOP_GET_STATUS64 = 0x4C04, 0x4C05
 
 
 class Namespace:
@@ -141,24 +145,40 @@ class ReadOnly(Small):
         self.namespace.run("mount", "-o", "remount,rw", self.at)
 
 
-class Erring(Small):
-    """A disk (ext2 in a file) whose device reports errors: the file cannot grow, because its own disk is full."""
+class Erring:
+    """A disk (ext2 in a file) whose device reports errors: of all that lies beyond its first 64 kB."""
 
     says = "look at the device's health"
 
     def __init__(self, namespace: Namespace, folder: Path) -> None:
-        super().__init__(namespace, folder)
-        self.disk, self.device = self.at, folder / "device"
-        self.at = self.device
+        self.namespace, self.at, image = namespace, folder / "mount", folder / "image"
         self.at.mkdir()
-        image = self.disk / "image"
-        made_in(namespace.seen(image), "mkfs.ext2", "-q", "-F")
+        made_in(image, "mkfs.ext2", "-q", "-F")
         namespace.run("mount", "-o", "loop", image, self.at)
         self.whole = namespace.seen(self.at)
+        asked = subprocess.run(
+            ["losetup", "--associated", image, "--noheadings", "--output", "NAME"],
+            capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        self._device = Path(asked.stdout.strip())
+
+    def fail(self) -> None:
+        self._ends_at(1 << 16)
+
+    def mend(self) -> None:
+        self._ends_at(0)
 
     def close(self) -> None:
+        self.mend()
         self.namespace.run("umount", "--lazy", self.at)
-        self.namespace.run("umount", "--lazy", self.disk)
+
+    def _ends_at(self, byte: int) -> None:
+        """Limits the loop device (struct loop_info64 of linux/loop.h); 0 is all of it."""
+        info = bytearray(232)
+        with self._device.open("rb") as device:
+            fcntl.ioctl(device, LOOP_GET_STATUS64, info)
+            struct.pack_into("=Q", info, 32, byte)
+            fcntl.ioctl(device, LOOP_SET_STATUS64, info)
 
 
 class Frozen:
