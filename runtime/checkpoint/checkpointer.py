@@ -50,7 +50,8 @@ class Checkpointer:
         self._tiers = Tiers(config, self._place, key_of(config.key) if config.key else None, tell)
         local_world = place.local_world if self._tiers.node is not None else place.world
         self._layout = Layout(self._place, local_world, config.piece_bytes)
-        self._snapshot, self._arena = Snapshot(), Arena()
+        self._arena = Arena()
+        self._snapshot = Snapshot(self._arena)
         self._turn = 0
         self._hooked: WeakSet[Optimizer] = WeakSet()
         self._guarded = False
@@ -206,19 +207,22 @@ class Checkpointer:
         Raises StateError where the checkpoint is of another training, StorageError where a rank cannot read,
         NothingWholeError where there are checkpoints and none is whole, PeerLostError.
         """
-        self.finish(self._config.save_limit_s)
-        began = time.monotonic()
+        # A save that hangs may still read its copies.
+        arena = self._arena if self.finish(self._config.save_limit_s) else Arena()
+        began, keep = time.monotonic(), 0
         agreement = Agreement(self._tiers, self._place, self._control, self._tell)
         if before is not None:
             agreement.set_aside(before, f"rolled back to before step {before}")
-        reading = Reading(self._tiers, self._place, self._config, self._arena, training)
+        reading = Reading(self._tiers, self._place, self._config, arena, training)
         try:
             found = agreement.find(reading.read)
             if found is None:
                 return None
+            keep = 2 * found.part.size
             return reading.install(found, began, self._tell)
         finally:
-            self._arena.release()
+            # What this rank will write fits again; what it has read may be the whole of a model that all ranks share.
+            arena.release(beyond=keep)
 
     # Ending.
 

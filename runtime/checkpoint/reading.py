@@ -1,5 +1,7 @@
 """Reading pieces back: several chunks ahead, over the ends of pieces too; each piece is checked before it is given."""
 
+import contextlib
+import mmap
 import os
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -11,7 +13,7 @@ from blake3 import blake3
 from runtime.checkpoint.crypt import Sealer
 from runtime.checkpoint.format import CheckpointError, Piece, TornError
 from runtime.checkpoint.storage import StalledError, Started, Storage
-from runtime.checkpoint.writing import CHUNK_BYTES, DEPTH
+from runtime.checkpoint.writing import BLOCK_BYTES, CHUNK_BYTES, DEPTH, address
 
 
 class _Chunk(NamedTuple):
@@ -24,10 +26,11 @@ class _Chunk(NamedTuple):
 class Reader:
     """An open data file of a checkpoint. Raises StorageError, TornError where it is missing."""
 
-    def __init__(self, storage: Storage, path: Path, sealer: Sealer | None) -> None:
+    def __init__(self, storage: Storage, path: Path, sealer: Sealer | None, direct: bool = False) -> None:
+        """`direct`: past the page cache where a chunk allows it; for a file that nobody else here reads."""
         self._storage, self._path, self._sealer = storage, path, sealer
         self._ahead: deque[_Chunk] = deque()
-        self._fd = storage.do("open the file", path, lambda: _open(path))
+        self._fds = storage.do("open the file", path, lambda: _open(path, direct))
 
     def __enter__(self) -> "Reader":
         return self
@@ -42,7 +45,11 @@ class Reader:
                 return
             except CheckpointError:
                 pass
-        self._storage.do("close the file", self._path, lambda: os.close(self._fd))
+        self._storage.do("close the file", self._path, self._close)
+
+    def _close(self) -> None:
+        for fd in self._fds:
+            os.close(fd)
 
     def check(self, pieces: Sequence[Piece]) -> None:
         """Raises TornError where the stored bytes are not those that were written."""
@@ -104,7 +111,7 @@ class Reader:
                 if target is not None:
                     view = target[start : start + length]
                 else:
-                    view = (spare.pop() if spare else memoryview(bytearray(CHUNK_BYTES)))[:length]
+                    view = (spare.pop() if spare else memoryview(mmap.mmap(-1, CHUNK_BYTES)))[:length]
                 self._ahead.append(_Chunk(number, at, view, self._start(view, at)))
                 if len(self._ahead) > DEPTH:
                     yield from self._next(targets, spare)
@@ -120,8 +127,8 @@ class Reader:
             spare.append(memoryview(chunk.view.obj))
 
     def _start(self, view: memoryview, at: int) -> Started[None]:
-        fd, path = self._fd, self._path
-        return self._storage.start("read the file", path, lambda: _read_at(fd, view, at, path))
+        fds, path = self._fds, self._path
+        return self._storage.start("read the file", path, lambda: _read_at(fds, view, at, path))
 
     def _damaged(self, piece: Piece) -> TornError:
         return TornError(
@@ -130,14 +137,27 @@ class Reader:
         )
 
 
-def _open(path: Path) -> int:
+def _open(path: Path, direct: bool) -> tuple[int, ...]:
+    """A descriptor, and where there can be one, a second that reads past the page cache."""
+    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
     try:
-        return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        fd = os.open(path, flags)
     except FileNotFoundError:
         raise TornError(f"{path} is missing · use an older checkpoint") from None
+    if direct:
+        with contextlib.suppress(OSError):
+            return fd, os.open(path, flags | os.O_DIRECT)
+    return (fd,)
 
 
-def _read_at(fd: int, view: memoryview, at: int, path: Path) -> None:
+def _read_at(fds: tuple[int, ...], view: memoryview, at: int, path: Path) -> None:
+    fd, *direct = fds
+    if direct and not at % BLOCK_BYTES and not address(view) % BLOCK_BYTES:
+        blocks = len(view) // BLOCK_BYTES * BLOCK_BYTES
+        # The rest, and all of it where the file system refuses, goes the usual way.
+        with contextlib.suppress(OSError):
+            done = os.preadv(direct[0], [view[:blocks]], at)
+            view, at = view[done:], at + done
     while view:
         done = os.preadv(fd, [view], at)
         if not done:

@@ -152,6 +152,8 @@ class Read:
     """A checkpoint in host memory: all that this rank needs of it, every byte checked."""
 
     manifest: Manifest
+    part: Part
+    """This rank's own; where the checkpoint has none, another's."""
     level: str
     wants: Wanted
     staged: "Mapping[str, Tensor]"
@@ -196,13 +198,18 @@ class Reading:
         if not own:
             torch_rng = f"rank/{part.values['rank']}/rng/torch"
             slots.append(Slot(torch_rng, kinds[torch_rng].dtype, whole(kinds[torch_rng].shape)))
+        alone = self._place.local_world == 1  # else the node's other ranks find in the page cache what one has read
         found = staged(
-            slots, manifest, lambda jobs: tier.read_all(manifest, jobs), self._config.read_threads, self._arena
+            slots,
+            manifest,
+            lambda jobs: tier.read_all(manifest, jobs, direct=alone),
+            self._config.read_threads,
+            self._arena,
         )
         mine = dict(_object(part.values["mine"]))
         if not own:
             mine.pop("rng", None)
-        return Read(manifest, name, wants, found, shared, mine, None if own else found[torch_rng])
+        return Read(manifest, part, name, wants, found, shared, mine, None if own else found[torch_rng])
 
     def _part(self, manifest: Manifest) -> tuple[Part, bool]:
         """The part with this rank's own values, and whether it is this rank's; else the first one."""

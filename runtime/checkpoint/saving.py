@@ -59,7 +59,9 @@ class Job:
         """What this rank writes to a level."""
         for at, each in enumerate(self.copies):
             if not level.whole or at in self.shared:
-                yield Blob(each.name, each.dtype, each.shape, each.box.offset, each.box.extent, each.buffer)
+                yield Blob(
+                    each.name, each.dtype, each.shape, each.box.offset, each.box.extent, each.buffer, lasting=True
+                )
 
 
 def start(job: Job, config: CheckpointConfig, place: Place, tell: Tell) -> None:

@@ -72,8 +72,10 @@ class Arena:
             self._block, self._pinned = allocated(size, pinned, touched), pinned
         return self._block
 
-    def release(self) -> None:
-        self._block = None
+    def release(self, beyond: int = 0) -> None:
+        """Gives the block back where it has more than `beyond` bytes."""
+        if self._block is not None and self._block.numel() > beyond:
+            self._block = None
 
 
 def allocated(size: int, pinned: bool, touched: bool) -> "Tensor":
@@ -102,8 +104,8 @@ def placed(sizes: Sequence[int]) -> tuple[list[int], int]:
 class Snapshot:
     """Takes copies of boxes of live tensors. One at a time: `take` overwrites what the last one gave."""
 
-    def __init__(self) -> None:
-        self._arena = Arena()
+    def __init__(self, arena: Arena | None = None) -> None:
+        self._arena = arena or Arena()
         self._event: Any = None
         self._later: Future[None] | None = None
 

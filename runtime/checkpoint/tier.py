@@ -199,7 +199,7 @@ class Tier:
                 found = "is missing" if size is None else f"has {size} bytes, not {part.size}"
                 raise TornError(f"{path} {found} · use an older checkpoint")
             if deep and (ranks is None or part.rank in ranks):
-                with self._reader(manifest, part) as reader:
+                with self._reader(manifest, part, direct=True) as reader:
                     reader.check(part.pieces)
         return manifest
 
@@ -207,8 +207,13 @@ class Tier:
         """A piece's bytes, checked against its hash, in `into` where given. Raises TornError."""
         return self.read_all(manifest, [(piece, into)])[0]
 
-    def read_all(self, manifest: Manifest, wanted: Iterable[tuple[Piece, memoryview | None]]) -> list[memoryview]:
-        """As `read`, many at once: best in the order in which they lie in their files."""
+    def read_all(
+        self, manifest: Manifest, wanted: Iterable[tuple[Piece, memoryview | None]], *, direct: bool = False
+    ) -> list[memoryview]:
+        """As `read`, many at once: best in the order in which they lie in their files.
+
+        `direct`: past the page cache, where no other process of this node reads the same.
+        """
         jobs = list(wanted)
         found: dict[int, memoryview] = {}
         by_file: dict[str, list[int]] = {}
@@ -216,7 +221,7 @@ class Tier:
             by_file.setdefault(piece.file, []).append(number)
         for part in manifest.parts:
             if numbers := by_file.get(part.file):
-                with self._reader(manifest, part) as reader:
+                with self._reader(manifest, part, direct) as reader:
                     found.update(zip(numbers, reader.read([jobs[number] for number in numbers]), strict=True))
         return [found[number] for number in range(len(jobs))]
 
@@ -336,13 +341,13 @@ class Tier:
             raise TornError(f"{path.parent / part.file} has {size} bytes, not {part.size}")
         return part
 
-    def _reader(self, manifest: Manifest, part: Part) -> Reader:
+    def _reader(self, manifest: Manifest, part: Part, direct: bool) -> Reader:
         sealer: Sealer | None = None
         if part.salt:
             if self._key is None:
                 raise CheckpointError(f"{part.file} of step {manifest.step} is sealed · give the runtime its key")
             sealer = self._key.file(bytes.fromhex(part.salt))
-        return Reader(self._storage, self.folder / manifest.folder / part.file, sealer)
+        return Reader(self._storage, self.folder / manifest.folder / part.file, sealer, direct)
 
     def _sealing(self) -> tuple[str, object]:
         return (self._key.id, self._key.seal) if self._key else ("", None)

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 from blake3 import blake3
 from pydantic import JsonValue
 
@@ -38,6 +39,10 @@ BLOCK_BYTES = 4096
 LARGE_BYTES = 1 << 18
 """From here on a piece is worth a thread of its own for its hash."""
 
+IN_PLACE_BYTES = 4 << 20
+"""From here on lasting bytes are written from where they are. A smaller piece is worth less than the padding and the
+short write before it."""
+
 ALIGN_BYTES = 64
 
 
@@ -45,7 +50,8 @@ ALIGN_BYTES = 64
 class Blob:
     """A box of a global array, as `Piece`, with its bytes: C order, little-endian, contiguous.
 
-    They may change again as soon as `Writing.write` has asked for the next Blob.
+    They may change again as soon as `Writing.write` has asked for the next Blob; those that are `lasting` only when it
+    has returned, and what begins on a page of memory then needs no copy.
     """
 
     name: str
@@ -54,6 +60,7 @@ class Blob:
     offset: tuple[int, ...]
     extent: tuple[int, ...]
     data: bytes | bytearray | memoryview
+    lasting: bool = False
 
 
 class Writing:
@@ -75,7 +82,7 @@ class Writing:
         salt = secrets.token_bytes(SALT_BYTES) if self._key else b""
         stream = Stream(self._storage, self.folder / name, self._key.file(salt) if self._key else None)
         try:
-            placed = tuple(self._place_of(blob, name, *stream.add(_flat(blob))) for blob in pieces)
+            placed = tuple(self._place_of(blob, name, *stream.add(_flat(blob), blob.lasting)) for blob in pieces)
             size = stream.finish()
         except BaseException as wrong:
             stream.abandon(hangs=isinstance(wrong, StalledError))
@@ -136,12 +143,14 @@ class Stream:
     def __init__(self, storage: Storage, path: Path, sealer: Sealer | None) -> None:
         self._storage, self._path, self._sealer = storage, path, sealer
         self._fd = storage.do("make the file", path, lambda: _open_new(path))
-        self._under_way: deque[tuple[Started[None], mmap.mmap]] = deque()
+        self._under_way: deque[tuple[Started[None], mmap.mmap | None]] = deque()
         self._free = [mmap.mmap(-1, CHUNK_BYTES) for _ in range(DEPTH)]
         self._chunk, self._filled, self._written = self._free.pop(), 0, 0
 
-    def add(self, data: memoryview) -> tuple[int, int, str]:
+    def add(self, data: memoryview, lasting: bool = False) -> tuple[int, int, str]:
         """Where the bytes begin, how many are stored, and the BLAKE3 of what is stored."""
+        if lasting and not self._sealer and len(data) >= IN_PLACE_BYTES and not address(data) % BLOCK_BYTES:
+            return self._add_in_place(data)
         self._copy(memoryview(bytes(-self._filled % ALIGN_BYTES)))
         at = self._written + self._filled
         digest, length = blake3(), 0
@@ -160,14 +169,24 @@ class Stream:
             length += len(chunk)
         return at, length, digest.hexdigest()
 
+    def _add_in_place(self, data: memoryview) -> tuple[int, int, str]:
+        """Hashed beside being written: neither waits for a copy. What is no whole block goes with what follows."""
+        self._fill_block()
+        at, digest = self._written, blake3()
+        blocks = len(data) // BLOCK_BYTES * BLOCK_BYTES
+        for start in range(0, blocks, CHUNK_BYTES):
+            span = data[start : min(start + CHUNK_BYTES, blocks)]
+            self._start(span, None)
+            digest.update(span)
+        digest.update(data[blocks:])
+        self._copy(data[blocks:])
+        return at, len(data), digest.hexdigest()
+
     def finish(self) -> int:
         """Bytes of the file, now that they last."""
-        if pad := -self._filled % BLOCK_BYTES:
-            self._copy(memoryview(bytes(pad)))
-        if self._filled:
-            self._send()
+        self._fill_block()
         while self._under_way:
-            self._under_way.popleft()[0].result()
+            self._end_oldest()
         # A failed fsync is final for this file: the kernel may have dropped the pages.
         self._storage.do("sync the file", self._path, lambda: os.fsync(self._fd))
         self._storage.do("close the file", self._path, lambda: os.close(self._fd))
@@ -199,18 +218,38 @@ class Stream:
             if self._filled == CHUNK_BYTES:
                 self._send()
 
+    def _fill_block(self) -> None:
+        """Pads what there is to a whole block, and sends it."""
+        self._copy(memoryview(bytes(-self._filled % BLOCK_BYTES)))
+        if self._filled:
+            self._send()
+
     def _send(self) -> None:
-        fd, view, at = self._fd, memoryview(self._chunk)[: self._filled], self._written
-        call = self._storage.start("write the file", self._path, lambda: _write_at(fd, view, at))
-        self._under_way.append((call, self._chunk))
-        self._written += self._filled
+        self._start(memoryview(self._chunk)[: self._filled], self._chunk)
         self._filled = 0
-        if self._free:
-            self._chunk = self._free.pop()
-        else:
-            oldest, self._chunk = self._under_way[0]
-            oldest.result()
-            self._under_way.popleft()
+        while not self._free:
+            self._end_oldest()
+        self._chunk = self._free.pop()
+
+    def _start(self, view: memoryview, chunk: mmap.mmap | None) -> None:
+        fd, at = self._fd, self._written
+        call = self._storage.start("write the file", self._path, lambda: _write_at(fd, view, at))
+        self._under_way.append((call, chunk))
+        self._written += len(view)
+        if len(self._under_way) == DEPTH:
+            self._end_oldest()
+
+    def _end_oldest(self) -> None:
+        call, chunk = self._under_way[0]
+        call.result()
+        self._under_way.popleft()
+        if chunk is not None:
+            self._free.append(chunk)
+
+
+def address(view: memoryview) -> int:
+    """Where in memory the bytes begin."""
+    return int(np.frombuffer(view, np.uint8).__array_interface__["data"][0]) if view.nbytes else 0
 
 
 def _open_new(path: Path) -> int:

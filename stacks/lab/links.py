@@ -25,7 +25,7 @@ def _bridge(bridge: Bridge, there: bool) -> list[str]:
     # Set and not made with it: otherwise a bridge takes 1500 when its last port goes.
     lines.append(f"link set {name} mtu {bridge.mtu}")
     if bridge.address:
-        lines.append(f"address add {bridge.address} dev {name}")
+        lines.append(f"address add {bridge.address} broadcast + dev {name}")
     lines.append(f"link set {name} up")
     return lines
 
@@ -55,7 +55,7 @@ def port_lines(machine: Machine) -> list[str]:
     lines = ["link set lo up"]
     for port in machine.ports:
         if port.address:
-            lines += [f"address add {port.address} dev {port.name}", f"link set {port.name} up"]
+            lines += [f"address add {port.address} broadcast + dev {port.name}", f"link set {port.name} up"]
     return lines
 
 

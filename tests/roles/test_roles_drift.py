@@ -85,3 +85,23 @@ def test_a_vlan_has_its_device_below_it(interface: dict[str, Any], below: str) -
 
 def test_nothing_found_is_never_in_order() -> None:
     assert interfaces.network_drift(WANTED, json.loads("[]")) == ["mgmt0", "rail0", "stor0", "stor0p0", "stor0p1"]
+
+
+@pytest.mark.parametrize(
+    ("more", "settings"),
+    [
+        ({"broadcast": "10.0.3.255", "label": "rail0"}, {}),
+        ({"label": "rail0"}, {"Broadcast": "no"}),
+        ({"broadcast": "10.0.3.0", "label": "rail0"}, {"Broadcast": "10.0.3.0"}),
+        ({"broadcast": "10.0.3.255", "label": "rail0:1"}, {"Label": "rail0:1"}),
+        ({"broadcast": "10.0.3.255", "label": "rail0", "scope": "link"}, {"Scope": "link"}),
+    ],
+)
+def test_an_address_that_is_there_is_taken_over_as_it_is(more: dict[str, str], settings: dict[str, str]) -> None:
+    rail0 = link("rail0", "10.0.3.11/24")
+    rail0["addr_info"][0] |= more
+    assert interfaces.network_as_found([link("lo", "127.0.0.1/8"), rail0], WANTED[2]) == settings
+
+
+def test_an_address_that_is_yet_to_come_is_an_ordinary_one() -> None:
+    assert interfaces.network_as_found([link("rail0", "10.0.3.12/24"), link("rail1", "10.0.3.11/24")], WANTED[2]) == {}

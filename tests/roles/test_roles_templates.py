@@ -1,5 +1,6 @@
 """What roles write on the nodes of every plan."""
 
+import json
 import re
 import subprocess
 from pathlib import Path
@@ -43,7 +44,8 @@ def test_every_template_renders_with_no_hole_in_it(cluster: str, host: str) -> N
     for role in OWN:
         for template in sorted((ROLES / role / "templates").iterdir()):
             lossless = {"rdma_lossless": {"dscp": 26, "priority": 3}} if "lossless" in template.name else {}
-            text = render(template, {**known, **lossless, "item": files.get(template.name)})
+            found = {"network_found": {"stdout": "[]"}}
+            text = render(template, {**known, **lossless, **found, "item": files.get(template.name)})
             assert "None" not in text, template
             assert "Ansible managed" in text, template
             assert text.endswith("\n"), template
@@ -187,5 +189,9 @@ def test_files_of_a_tagged_bond_name_its_ports_its_bond_and_its_vlan() -> None:
 def test_the_way_in_keeps_what_it_has() -> None:
     template = ROLES / "network" / "templates" / "address.network.j2"
     for interface in clustered("lab")["all"]["hosts"]["gpu-0"]["muster_interfaces"]:
-        text = render(template, variables("lab", "gpu-0", item={"interface": interface}))
+        name, (local, length) = interface["name"], interface["address"].split("/")
+        there = {"family": "inet", "local": local, "prefixlen": int(length), "scope": "global", "label": name}
+        found = {"stdout": json.dumps([{"ifname": name, "addr_info": [there]}])}
+        text = render(template, variables("lab", "gpu-0", item={"interface": interface}, network_found=found))
+        assert text.endswith(f"[Address]\nAddress={interface['address']}\nBroadcast=no\n")
         assert ("KeepConfiguration=yes" in text) is (interface["plane"] == "management")

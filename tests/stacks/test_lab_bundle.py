@@ -69,7 +69,7 @@ def test_only_management_gets_an_address_from_the_lab(plan: ClusterPlan) -> None
         assert len(set(macs.values())) == len(macs)
         assert {each.name: each.mac for each in node.interfaces if not each.links}.items() <= macs.items()
         lines = port_lines(made)
-        assert f"address add {made.address} dev mgmt0" in lines
+        assert f"address add {made.address} broadcast + dev mgmt0" in lines
         assert not any("rail" in line or "stor" in line for line in lines)
 
 
@@ -79,7 +79,7 @@ def test_there_is_a_bridge_for_each_subnet_with_its_mtu_and_a_fixed_mac(plan: Cl
     assert made == network("test", plan)
     lines = bridge_lines(made)
     assert sum("address add" in line for line in lines) == 1
-    assert "address add 10.77.1.1/24 dev management" in lines
+    assert "address add 10.77.1.1/24 broadcast + dev management" in lines
 
 
 def test_each_cable_joins_a_port_to_the_bridge_of_its_plane(gpu_machine: Machine) -> None:

@@ -1,5 +1,6 @@
 """From the interfaces that a node shall have: the files that describe them, and what differs from those that it has."""
 
+from ipaddress import ip_interface
 from typing import Any
 
 
@@ -14,6 +15,23 @@ def network_drift(wanted: list[dict[str, Any]], found: list[dict[str, Any]]) -> 
         bond = network_lower(each)
         drifted |= {port for port in each.get("links") or () if not _enslaved(there.get(port), bond)}
     return sorted(drifted)
+
+
+def network_as_found(found: list[dict[str, Any]], wanted: dict[str, Any]) -> dict[str, str]:
+    """Settings of networkd's `[Address]` with which it takes over the address of an interface that has it already.
+
+    Where they differ from what is there, networkd 252 asks the kernel to change them, which it does not do for an
+    address that exists, and asks again: 65,535 times, seconds of a processor, before it calls the interface failed.
+    """
+    for link in found:
+        for each in link["addr_info"] if link["ifname"] == wanted["name"] else []:
+            if each["family"] == "inet" and f"{each['local']}/{each['prefixlen']}" == wanted["address"]:
+                usual = str(ip_interface(wanted["address"]).network.broadcast_address)
+                label = each.get("label", link["ifname"])
+                settings = {"Broadcast": each.get("broadcast", "no"), "Label": label, "Scope": each["scope"]}
+                ordinary = {"Broadcast": usual, "Label": wanted["name"], "Scope": "global"}
+                return {name: value for name, value in settings.items() if value != ordinary[name]}
+    return {}
 
 
 def network_files(wanted: list[dict[str, Any]], macs: dict[str, str]) -> list[dict[str, Any]]:
@@ -61,4 +79,9 @@ class FilterModule:
     """Ansible's way to find filters."""
 
     def filters(self) -> dict[str, Any]:
-        return {"network_drift": network_drift, "network_files": network_files, "network_lower": network_lower}
+        return {
+            "network_as_found": network_as_found,
+            "network_drift": network_drift,
+            "network_files": network_files,
+            "network_lower": network_lower,
+        }

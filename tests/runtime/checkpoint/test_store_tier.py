@@ -1,5 +1,6 @@
 """A checkpoint is whole or it is not there."""
 
+import mmap
 import os
 import threading
 from pathlib import Path
@@ -11,7 +12,7 @@ from runtime.checkpoint.crypt import Key, KeyUnusableError
 from runtime.checkpoint.format import CheckpointError, NewerFormatError, TornError
 from runtime.checkpoint.storage import Storage
 from runtime.checkpoint.tier import Blob, NoCheckpointError, PartsMissingError, Tier
-from runtime.checkpoint.writing import CHUNK_BYTES
+from runtime.checkpoint.writing import CHUNK_BYTES, IN_PLACE_BYTES
 from runtime.place import Place
 
 
@@ -45,6 +46,25 @@ def test_pieces_larger_than_a_chunk_and_of_odd_sizes_come_back(tier: Tier) -> No
         into = bytearray(piece.plain_bytes)
         tier.read(manifest, piece, memoryview(into))
         assert into == data[piece.name]
+
+
+@pytest.mark.parametrize("direct", [False, True])
+def test_lasting_bytes_on_pages_come_back_among_others_of_any_size(tier: Tier, direct: bool) -> None:
+    sizes = [100, IN_PLACE_BYTES, 1, IN_PLACE_BYTES - 1, IN_PLACE_BYTES + 1, 5000, 2 * CHUNK_BYTES + 4097, 0, 7 * 4096]
+    data = []
+    for size in sizes:
+        page = mmap.mmap(-1, size + 1)
+        page[:size] = os.urandom(size)
+        data.append(memoryview(page)[:size])
+    beside = memoryview(bytearray(os.urandom(IN_PLACE_BYTES + 1)))[1:]  # lasting, and on no page
+    data.append(beside)
+    blobs = [Blob(f"p{at}", "uint8", (len(d),), (0,), (len(d),), d, lasting=True) for at, d in enumerate(data)]
+    tier.begin(1, Place()).write(blobs, {})
+    manifest = tier.commit(1, Place(), 1)
+    assert tier.verify(1) == manifest
+    into = [memoryview(mmap.mmap(-1, max(1, len(d))))[: len(d)] for d in data]
+    tier.read_all(manifest, zip(manifest.pieces, into, strict=True), direct=direct)
+    assert [bytes(each) for each in into] == [bytes(each) for each in data]
 
 
 def test_a_buffer_may_change_once_the_next_is_asked_for(tier: Tier) -> None:
