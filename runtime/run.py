@@ -279,7 +279,7 @@ class Run:
         try:
             if wanted and self._saved != self.number:
                 self._save(within_s=self._for_a_save_s)
-            ended = self.checkpointer.finish(self._for_a_save_s)
+            ended = self._finished()
             self._look_at_saves()
         except Exception as error:
             return after(error, tell=self.tell)
@@ -288,6 +288,14 @@ class Run:
         if wanted and not (ended and self._saved == self.number):
             return Exit.RESUMABLE_FAILURE  # the save's own event says why; an older checkpoint stands
         return Exit.DONE if self.stop is None or self.done else Exit.RESUMABLE_STOP
+
+    def _finished(self) -> bool:
+        """Waits for the save under way. A signal that comes meanwhile leaves it less time."""
+        limit = time.monotonic() + self._for_a_save_s
+        while not self.checkpointer.finish(min(1.0, self._for_a_save_s)):
+            if time.monotonic() >= limit or self._for_a_save_s <= 0:
+                return False
+        return True
 
     def _left_s(self, most_s: float, reserved_s: float = 0.0) -> float:
         """`most_s`, or as much of it as the grace or the deadline leaves until `reserved_s` before its end."""

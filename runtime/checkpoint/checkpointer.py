@@ -61,7 +61,7 @@ class Checkpointer:
         """The step of the last save that was not left out."""
         self._job: Job | None = None
         self._outcomes: list[Outcome] = []
-        self._failed = ""
+        self._failed, self._failed_turn = "", 0
         claimed(self._tiers, control, config.claim_limit_s)
 
     # Saving.
@@ -87,8 +87,8 @@ class Checkpointer:
         captured = capture(training, self._place.rank)
         self._guard(training)
         stop = bool(self._failed) and self._config.on_failure == "stop"
-        busy_somewhere, stop_somewhere, changed = map(
-            bool, self._control.highest(busy, stop, self._layout.changed(captured))
+        busy_somewhere, stop_somewhere, changed, failed = self._control.highest(
+            busy, stop, self._layout.changed(captured), self._failed_turn
         )
         if stop_somewhere:
             raise SaveFailedError(
@@ -97,6 +97,8 @@ class Checkpointer:
             )
         if busy_somewhere:
             # A thread that hangs in storage may still read the copies: they cannot be overwritten.
+            if self._job is not None and self._job.turn == failed:
+                self._job.hopeless = True
             self._tell("checkpoint.skipped", step=step, reason="an earlier save has not ended on every rank")
             return time.monotonic() - began
         if changed:
@@ -172,6 +174,7 @@ class Checkpointer:
         if job is not None and job.done.is_set() and job.outcome is not None:
             self._outcomes.append(job.outcome)
             self._failed = job.outcome.error
+            self._failed_turn = job.turn if job.outcome.error else 0
             self._job = None
 
     # Putting back.

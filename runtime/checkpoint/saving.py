@@ -52,6 +52,8 @@ class Job:
     thread: threading.Thread | None = None
     done: threading.Event = field(default_factory=threading.Event)
     outcome: Outcome | None = None
+    hopeless: bool = False
+    """Whether a rank has failed to write its part for good: nobody need wait for the others any longer."""
     given_up: bool = False
     """Whether the job ends before it: what fails after that is no failure of storage."""
 
@@ -120,6 +122,7 @@ def _level(job: Job, level: Level, config: CheckpointConfig, place: Place, tell:
             whole=level.whole,
             metric=job.metric,
             values={"turn": job.turn},
+            hopeless=lambda: job.hopeless,
             **described(config),
         )
 
@@ -127,8 +130,8 @@ def _level(job: Job, level: Level, config: CheckpointConfig, place: Place, tell:
         """Until the leader has committed."""
         pause_s = 0.01
         while not stands():
-            if time.monotonic() > deadline:
-                raise PartsMissingError(f"{level.tier.folder}: step {job.step} was not committed by the deadline")
+            if time.monotonic() > deadline or job.hopeless:
+                raise PartsMissingError(f"{level.tier.folder}: step {job.step} was not committed · see the other ranks")
             time.sleep(pause_s)
             pause_s = min(pause_s * 1.5, 0.5)
 

@@ -5,7 +5,7 @@ Committing needs no communicator: each rank leaves its part in the folder, and t
 
 import secrets
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Self
@@ -101,16 +101,18 @@ class Tier:
         config: Mapping[str, JsonValue] | None = None,
         metric: float | None = None,
         values: Mapping[str, JsonValue] | None = None,
+        hopeless: Callable[[], bool] = lambda: False,
     ) -> Manifest:
         """Makes a checkpoint of the parts that `ranks` (all, by default) have written or write within `wait_s` seconds.
 
-        `whole`: the parts must hold every element of every array once. Raises PartsMissingError at the deadline.
+        `whole`: the parts must hold every element of every array once. Raises PartsMissingError at the deadline, or as
+        soon as it is known to be `hopeless`.
         """
         started = time.monotonic()
         self.claim()
         beside = self._beside(step, place, turn)
         wanted = sorted(set(range(place.world) if ranks is None else ranks))
-        parts = self._parts(beside, step, place, wanted, wait_s)
+        parts = self._parts(beside, step, place, wanted, wait_s, hopeless)
         taken = [again_of(name) for name in self._storage.names(self.folder) if step_of(name) == step]
         name = step_name(step, max(taken, default=-1) + 1)
         manifest = record(
@@ -308,7 +310,9 @@ class Tier:
             raise NoCheckpointError(f"{self.folder}: there is no checkpoint of step {step}")
         return max(names, key=again_of)
 
-    def _parts(self, beside: Path, step: int, place: Place, wanted: list[int], wait_s: float) -> list[Part]:
+    def _parts(
+        self, beside: Path, step: int, place: Place, wanted: list[int], wait_s: float, hopeless: Callable[[], bool]
+    ) -> list[Part]:
         deadline = time.monotonic() + wait_s
         found: dict[int, Part] = {}
         pause_s = 0.01
@@ -322,7 +326,7 @@ class Tier:
             if not missing:
                 return [found[rank] for rank in wanted]
             left_s = deadline - time.monotonic()
-            if left_s <= 0:
+            if left_s <= 0 or hopeless():
                 shown = ", ".join(map(str, missing[:8])) + ("…" if len(missing) > 8 else "")
                 raise PartsMissingError(
                     f"{beside}: no part of {len(missing)} of {len(wanted)} ranks ({shown}) within {wait_s:g} s · "

@@ -4,6 +4,7 @@ Real processes on real mounts, in a mount namespace that they share: `mounts` sa
 """
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -222,6 +223,22 @@ def test_a_start_on_storage_that_is_gone_says_so_and_neither_hangs_nor_begins_an
     storage.mend()
     assert sorted(storage.whole.rglob("*")) == there
     goes_on(jobs, tmp_path, storage, older)
+
+
+def test_a_rank_that_cannot_write_costs_its_saves_and_no_wait_for_it(
+    jobs: Jobs, tmp_path: Path, mounted: Callable[..., Any]
+) -> None:
+    """One rank's files cannot grow; the leader's can. Both know at the next save that this one cannot come to stand."""
+    storage = mounted(Small)
+    job, since = running(jobs, tmp_path, storage)
+    before = resource.prlimit(job.pids[1], resource.RLIMIT_FSIZE)
+    resource.prlimit(job.pids[1], resource.RLIMIT_FSIZE, (4096, before[1]))
+    failed = job.hear("checkpoint.failed", since)
+    assert "no part of 1 of 2 ranks (1)" in failed["reason"]
+    resource.prlimit(job.pids[1], resource.RLIMIT_FSIZE, before)
+    assert job.hear("checkpoint.saved", len(events(job.log())))["step"] > failed["step"]
+    stopped(job, Exit.RESUMABLE_STOP)
+    goes_on(jobs, tmp_path, storage, newest(storage))
 
 
 def test_where_the_policy_is_to_stop_a_stale_mount_stops_the_run(
