@@ -46,6 +46,10 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
 
+BEGIN_S = 24 * 3600.0
+"""How long resuming may take where nobody kills it: each call to storage and each agreement has a limit of its own."""
+
+
 class Run:
     """A run on this rank. All ranks make it with the same configuration and call the same methods in the same order.
 
@@ -104,24 +108,21 @@ class Run:
         self.telemetry = Telemetry(self.config.telemetry, self.place)
         self.tell: Tell = self.telemetry
         restarts: Restarts | None = None
+        folder, stall_s = self.config.checkpoints.folder, self.config.checkpoints.stall_limit_s
         try:
-            self.control = Control(self.place, self.config.control_s)
-            self.stopper = Stopper(self.config.stops, self.place, self.control, self.tell)
-            self.checkpointer = Checkpointer(self.config.checkpoints, self.place, self.control, self.tell)
-            history = self.config.checkpoints.folder / "starts.json"
-            self.restarts = restarts = Restarts(self.config.restarts, history, self.place, self.control, self.tell)
-            restarts.begin(lambda: self.stopper.wanted)
-            resumed = self.checkpointer.restore(self.training)
-            if resumed is not None:
-                self.number = self._saved = self._stands = resumed.step
-                self.resumed = True
-            restarts.resumed(self.number, lambda: self.stopper.wanted)
-            self.replicas = Replicas(self.config.replicas, self.training.model, self.control, self.tell)
-            self.replicas.begin(self.number)
+            self.control = control = Control(self.place, self.config.control_s)
+            self.stopper = Stopper(self.config.stops, self.place, control, self.tell)
+            history = folder / "starts.json"
+            restarts = Restarts(self.config.restarts, history, self.place, control, self.tell, stall_s)
+            self.restarts = restarts
+            stacks, killed = folder / "stacks", self.stopper.killed
+            self.watchdog = Watchdog(self.config.watchdog, self.place, stacks, self.tell, killed).start()
+            with self.watchdog.patient(BEGIN_S):
+                self._resume()
         except Exception as error:
             exit = after(error, tell=self.tell)
             if restarts is not None:
-                restarts.ended(exit)
+                restarts.ended(exit, self._for_closing_s)
             self.telemetry.close()
             leave(exit)
         self.boundary = Boundary(self.training.model, self.training.optimizers, self.config.seed, self.place.rank)
@@ -130,14 +131,18 @@ class Run:
         self.schedule.failures, self.schedule.observed_s = self.restarts.failures()
         self.losses = Losses(self.config.loss, self.control, self.number, self.tell)
         self.overlap = Overlap(self.training.model)
-        self.watchdog = Watchdog(
-            self.config.watchdog,
-            self.place,
-            self.config.checkpoints.folder / "stacks",
-            self.tell,
-            self.stopper.killed,
-        ).start()
         self.tell("run.began", step=self.number, world=self.place.world, resumed=self.resumed)
+
+    def _resume(self) -> None:
+        self.checkpointer = Checkpointer(self.config.checkpoints, self.place, self.control, self.tell)
+        self.restarts.begin(lambda: self.stopper.wanted)
+        resumed = self.checkpointer.restore(self.training)
+        if resumed is not None:
+            self.number = self._saved = self._stands = resumed.step
+            self.resumed = True
+        self.restarts.resumed(self.number, lambda: self.stopper.wanted)
+        self.replicas = Replicas(self.config.replicas, self.training.model, self.control, self.tell)
+        self.replicas.begin(self.number)
 
     @property
     def over(self) -> bool:
@@ -237,7 +242,8 @@ class Run:
         with self.watchdog.patient(self._patience_s):
             exit = self._failed(error) if error is not None else self._ended()
             exit = self.stopper.finish(exit)
-        self.restarts.ended(exit)
+        self.watchdog.close()
+        self.restarts.ended(exit, self._for_closing_s)
         self._close()
         return exit
 
@@ -247,12 +253,11 @@ class Run:
             self._stream = data.until(epochs * order.length if epochs is not None and order is not None else None)
         return self._stream
 
-    def _save(self, metric: float | None = None) -> None:
+    def _save(self, metric: float | None = None, within_s: float | None = None) -> None:
         with self.watchdog.patient(self._patience_s):  # for the save before this one, if storage is slow
-            stall_s = self.checkpointer.save(self.training, self.number, metric)
+            stall_s = self.checkpointer.save(self.training, self.number, metric, within_s=within_s)
         self.schedule.saved(self.number, stall_s)
-        if self.checkpointer.under_way == self.number:  # not where an earlier save is still in the way
-            self._saved = self.number
+        self._saved = self.checkpointer.begun
 
     def _go_back(self, before: int) -> None:
         """To the newest checkpoint of an earlier step than `before`. Its data comes again, less what is bad."""
@@ -303,40 +308,62 @@ class Run:
         wanted = self.stop is None or self.stop.save
         try:
             if wanted and self._saved != self.number:
-                self._save()
-            self.checkpointer.finish(self._left_s())
+                self._save(within_s=self._for_a_save_s)
+            ended = self._finished()
             self._look_at_saves()
         except Exception as error:
             return after(error, tell=self.tell)
-        if wanted and self._stands != self.number:
+        if wanted and not ended:
+            self.tell("checkpoint.failed", step=self.number, reason="it did not end before the process must")
+        if wanted and not (ended and self._stands == self.number):
             return Exit.RESUMABLE_FAILURE  # the save's own events say why; an older checkpoint stands
         return Exit.DONE if self.stop is None or self.done else Exit.RESUMABLE_STOP
 
-    def _left_s(self) -> float:
-        """How long the last save may take: within what the grace or the deadline leaves."""
-        limit_s, killed = self.config.checkpoints.save_limit_s, self.stopper.killed()
-        if killed is None:
-            return limit_s
-        return max(0.0, min(limit_s, killed - time.monotonic() - self.config.stops.teardown_s))
+    def _finished(self) -> bool:
+        """Waits for the save under way. A signal that comes meanwhile leaves it less time."""
+        limit = time.monotonic() + self._for_a_save_s
+        while not self.checkpointer.finish(min(1.0, self._for_a_save_s)):
+            if time.monotonic() >= limit or self._for_a_save_s <= 0:
+                return False
+        return True
+
+    def _left_s(self, most_s: float, reserved_s: float = 0.0) -> float:
+        """`most_s`, or as much of it as the grace or the deadline leaves until `reserved_s` before its end."""
+        killed = self.stopper.killed()
+        return most_s if killed is None else max(0.0, min(most_s, killed - time.monotonic() - reserved_s))
+
+    @property
+    def _for_a_save_s(self) -> float:
+        """How long the last save may take."""
+        return self._left_s(self.config.checkpoints.save_limit_s, self.config.stops.teardown_s)
 
     def _failed(self, error: BaseException) -> Exit:
         save = None if self._saved == self.number else self._emergency
-        limit_s = self.config.checkpoints.emergency_limit_s
-        exit = after(error, save, limit_s, self.boundary.intact, self.tell)
+        exit = after(error, save, self._for_an_emergency_s, self.boundary.intact, self.tell)
         # A save under way is of an earlier step, and whole: without a newer one, it is what the next start has.
-        self.checkpointer.finish(min(self._left_s(), limit_s / 2))
+        self.checkpointer.finish(self._for_an_emergency_s / 2)
         return exit
+
+    @property
+    def _for_an_emergency_s(self) -> float:
+        return self._left_s(self.config.checkpoints.emergency_limit_s, self.config.stops.teardown_s)
 
     def _emergency(self) -> None:
         self.boundary.restore()
-        if not self.checkpointer.emergency(self.training, self.number):
+        if not self.checkpointer.emergency(self.training, self.number, self._for_an_emergency_s):
             raise CheckpointError("the emergency save did not come to stand · the last good checkpoint is used")
 
     def _close(self) -> None:
         self.watchdog.close()
-        self.checkpointer.close()
+        self.checkpointer.close(self._for_closing_s)
         self.control.close()
-        self.telemetry.close()
+        self.telemetry.close(min(5.0, self._for_closing_s))
+
+    @property
+    def _for_closing_s(self) -> float:
+        """How long the next of what closes may take where storage hangs: half of what is left before the process is
+        killed, since more comes after it."""
+        return self._left_s(2 * self.config.checkpoints.stall_limit_s) / 2
 
 
 _END = object()

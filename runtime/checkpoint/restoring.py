@@ -17,7 +17,7 @@ from runtime.checkpoint.staging import Slot, staged
 from runtime.checkpoint.state import StateError, Training
 from runtime.checkpoint.storage import StorageError
 from runtime.checkpoint.tier import NoCheckpointError
-from runtime.checkpoint.tiers import Found, Tiers, Version, look
+from runtime.checkpoint.tiers import Found, PeerFailedError, Tiers, Version, look
 from runtime.control import Control
 from runtime.events import Tell
 from runtime.place import Place
@@ -33,10 +33,6 @@ CANNOT, MISFIT, TORN, WHOLE = range(4)
 
 class NothingWholeError(CheckpointError):
     """There were checkpoints, and none can be resumed from."""
-
-
-class PeerFailedError(CheckpointError):
-    """Another rank could not read; its own error says why."""
 
 
 @dataclass(frozen=True)
@@ -117,11 +113,11 @@ class Agreement:
     def _newest(self, found: Found, refused: set[Version], before: int | None) -> tuple[Version | None, set[int]]:
         """The newest that all ranks have, and the steps that not all have. Raises where a rank cannot look."""
         fits = [each for each in found.versions if each not in refused and (before is None or each.step < before)]
-        own = {"versions": [list(each) for each in fits], "fault": found.fault}
+        own = {"versions": [list(each) for each in fits], "fault": str(found.fault)[:2000] if found.fault else ""}
         told = [json.loads(raw) for raw in self._control.gather(json.dumps(own).encode())]
         for rank, each in enumerate(told):
             if each["fault"]:
-                raise CheckpointError(f"rank {rank} cannot see the checkpoints: {each['fault']}")
+                raise found.fault or PeerFailedError(f"rank {rank} cannot see the checkpoints: {each['fault']}")
         seen = [{Version(*version) for version in each["versions"]} for each in told]
         common = set.intersection(*seen)
         return max(common, default=None), {each.step for each in set.union(*seen) - common}

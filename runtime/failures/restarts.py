@@ -1,13 +1,15 @@
 """Starting again: after a wait that grows, and not for ever when nothing is gained. The history outlives processes."""
 
 import math
-import os
+import secrets
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
+from runtime.checkpoint.format import CheckpointError
+from runtime.checkpoint.storage import Storage
 from runtime.control import Control
 from runtime.events import Tell, silence
 from runtime.exits import Exit
@@ -78,13 +80,25 @@ def decide(config: RestartConfig, history: list[Start], step: int | None) -> flo
 
 
 class Restarts:
-    """The history of a job in a file beside its checkpoints, kept by the leading rank."""
+    """The history of a job in a file beside its checkpoints, kept by the leading rank.
 
-    def __init__(self, config: RestartConfig, file: Path, place: Place, control: Control, tell: Tell = silence) -> None:
+    The file's folder must be there. A call that storage holds is given up after `stall_s`.
+    """
+
+    def __init__(
+        self,
+        config: RestartConfig,
+        file: Path,
+        place: Place,
+        control: Control,
+        tell: Tell = silence,
+        stall_s: float = 120.0,
+    ) -> None:
         self.config, self.file, self.place, self.control, self.tell = config, file, place, control, tell
         self._before: list[Start] = []
         self._own: Start | None = None
         self._waited_s = 0.0
+        self._storage = Storage(stall_s)
 
     def begin(self, stopped: Callable[[], bool] = lambda: False) -> None:
         """Before anything is read, by every rank: waits where the starts before failed before they had resumed.
@@ -103,10 +117,15 @@ class Restarts:
         self._note(self._own.model_copy(update={"step": step}))
         self._hold_back(step, stopped)
 
-    def ended(self, exit: Exit) -> None:
-        """Notes how this start ended, if it had begun. Never raises."""
+    def ended(self, exit: Exit, limit_s: float = 120.0) -> None:
+        """Notes how this start ended, if it had begun and storage holds no call longer than `limit_s` seconds.
+
+        Never raises.
+        """
         if self._own is not None:
+            self._storage.stall_s = min(self._storage.stall_s, limit_s)
             self._note(self._own.model_copy(update={"exit": int(exit)}))
+        self._storage.close()
 
     def failures(self) -> tuple[int, float]:
         """How many starts have failed or were killed, and in how many seconds, as the leading rank knows it."""
@@ -140,23 +159,15 @@ class Restarts:
 
     def _read(self) -> list[Start]:
         try:
-            if self.file.stat().st_size > FILE_BYTES:
-                raise ValueError(f"more than {FILE_BYTES} bytes")
-            return HISTORY.validate_json(self.file.read_bytes())
-        except FileNotFoundError:
-            return []
-        except (OSError, ValueError) as error:
+            raw = self._storage.read(self.file, FILE_BYTES)
+            return [] if raw is None else HISTORY.validate_json(raw)
+        except (CheckpointError, ValueError) as error:
             self.tell("restart.history_unreadable", file=str(self.file), reason=str(error)[:500])
             return []
 
     def _write(self, history: list[Start]) -> None:
-        aside = self.file.with_name(self.file.name + ".tmp")
+        aside = self.file.with_name(f".tmp-{secrets.token_hex(8)}")
         try:
-            self.file.parent.mkdir(parents=True, exist_ok=True)
-            with aside.open("wb") as file:
-                file.write(HISTORY.dump_json(history[-KEPT:]))
-                file.flush()
-                os.fsync(file.fileno())
-            aside.replace(self.file)
-        except OSError as error:
+            self._storage.put(self.file, HISTORY.dump_json(history[-KEPT:]), aside)
+        except CheckpointError as error:
             self.tell("restart.history_not_written", file=str(self.file), reason=str(error))

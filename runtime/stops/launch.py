@@ -3,19 +3,29 @@
 torchrun ends with 1 whatever its workers ended with, starts them again after any code but 0, and dies of SIGUSR1 and
 SIGUSR2. This is the same agent, but it ends with the code that `verdict` gives, does not start again what stopped (85)
 or failed for good (87), and hands SIGUSR1 and SIGUSR2 to its workers, which then have the time that the scheduler
-gives. A second SIGTERM does not cut the grace of the first short.
+gives. A second SIGTERM does not cut the grace of the first short. A worker that has left counts as ended, also where
+the kernel cannot end it because one of its threads hangs in storage.
 """
 
 import contextlib
 import os
 import signal
 import sys
-from collections.abc import Collection, Sequence
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 from runtime.exits import Exit
 
 HANDED_ON = (signal.SIGUSR1, signal.SIGUSR2)
+
+HELD_S = 5.0
+"""How long a process that has left may take to be gone, before it is taken to be held."""
+
+PF_EXITING = 0x4
+"""Of a task's flags (linux/sched.h): it is on its way out, and runs nothing of its program any more."""
 
 
 def verdict(codes: Collection[int], stopped: bool = False) -> int:
@@ -34,6 +44,33 @@ def verdict(codes: Collection[int], stopped: bool = False) -> int:
     return Exit.RESUMABLE_STOP if Exit.RESUMABLE_STOP in codes else Exit.DONE
 
 
+def left(pid: int) -> int | None:
+    """The code, as subprocess gives it, of a process that has left but may not be gone; none of any other.
+
+    A process one of whose threads hangs in a system call that no signal ends is not told to its parent, though the code
+    that it left with is known: proc(5) has it. Of a stopped process, what is there is the signal.
+    """
+    try:
+        state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    flags, code = int(fields[5]), int(fields[48])
+    leaves = flags & PF_EXITING or (code and state not in "Tt")
+    return os.waitstatus_to_exitcode(code) if leaves else None
+
+
+def give_up_held(workers: Callable[[], Iterable[Any]], held_s: float = HELD_S) -> None:
+    """For ever: has those of the workers (of subprocess.Popen) count as ended that have left and are held."""
+    since: dict[int, float] = {}
+    while True:
+        time.sleep(held_s / 5)
+        for worker in workers():
+            code = left(worker.pid) if worker.returncode is None else None
+            if code is not None and time.monotonic() - since.setdefault(worker.pid, time.monotonic()) > held_s:
+                sys.stderr.write(f"process {worker.pid} left with {code}, and a system call holds it\n")
+                worker.returncode = code
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the job as torchrun does; its code."""
     from torch.distributed import run
@@ -50,8 +87,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for number in HANDED_ON:
         signal.signal(number, lambda came, _: asked.append(came))
 
+    agents: list[LocalElasticAgent] = []
+
+    def workers() -> list[Any]:
+        """The processes of the workers that there are now."""
+        handlers = [getattr(each._pcontext, "subprocess_handlers", {}) for each in agents]
+        return [handler.proc for each in handlers for handler in list(each.values())]
+
     class Agent(LocalElasticAgent):
         """Notes how workers ended, and gives up where starting again is no use."""
+
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            agents.append(self)
 
         def _monitor_workers(self, group: Any) -> Any:
             while asked and self._pcontext is not None:
@@ -77,8 +125,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 for number, handler in handlers.items():
                     signal.signal(number, handler)
                 for rank, worker in getattr(self._pcontext, "subprocess_handlers", {}).items():
-                    codes.setdefault(rank, worker.proc.poll() or 0)
+                    code = worker.proc.poll()
+                    codes.setdefault(rank, -signal.SIGKILL if code is None else code)
 
+    threading.Thread(target=give_up_held, args=(workers,), daemon=True, name="held workers").start()
     api.LocalElasticAgent = Agent  # type: ignore[attr-defined]
     options = run.parse_args(sys.argv[1:] if arguments is None else arguments)
     if options.shutdown_timeout is not None:

@@ -60,6 +60,15 @@ class Job:
         """What a rank wrote so far."""
         return self.logs[rank].read_text(errors="replace")
 
+    def hear(self, event: str, since: int = 0, rank: int = 0, limit_s: float = 60.0) -> dict[str, Any]:
+        """Waits for an event that a rank tells after so many events; all of it."""
+        end = time.monotonic() + limit_s
+        while not (found := [each for each in events(self.log(rank))[since:] if each["event"] == event]):
+            assert time.monotonic() < end, f"no {event} in {limit_s:g} s:\n{self.log(rank)[-3000:]}"
+            assert self.number not in self.jobs.heard(), f"ended before {event}:\n{self.log(rank)[-3000:]}"
+            time.sleep(0.01)
+        return found[0]
+
     def codes(self, limit_s: float = 120.0) -> list[int]:
         """Waits for the ranks' exit codes, -n for one that signal n ended."""
         end = time.monotonic() + limit_s
@@ -119,11 +128,11 @@ class Jobs:
 
 
 @contextmanager
-def serving() -> Iterator[Jobs]:
-    """Starts the server, and ends it with all that it started."""
+def serving(*by: str) -> Iterator[Jobs]:
+    """Starts the server, by a command that becomes it where one is given, and ends it with all that it started."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "WANDB_MODE": "disabled"}
     process = subprocess.Popen(
-        [sys.executable, "-u", __file__],
+        [*by, sys.executable, "-u", __file__],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment, bufsize=1,
     )  # fmt: skip
     try:

@@ -9,8 +9,8 @@ from runtime.checkpoint.tier import Tier
 
 
 def events(log: str) -> list[dict[str, Any]]:
-    """The events that a rank told, as JSON lines."""
-    return [json.loads(line) for line in log.splitlines() if line.startswith("{")]
+    """The events that a rank has told so far, as JSON lines: the last line may be half of one."""
+    return [json.loads(line) for line in log.rpartition("\n")[0].splitlines() if line.startswith("{")]
 
 
 def of(log: str, event: str) -> list[dict[str, Any]]:

@@ -26,6 +26,41 @@ def test_a_save_that_fails_for_a_while_is_tried_again(make, heard, tmp_path, mon
     assert make().newest() == 1
 
 
+def test_a_commit_that_failed_after_its_rename_stands_and_is_not_waited_for(make, heard, monkeypatch):
+    checkpointer = make(save_limit_s=20)
+    rename, fsync, failures = os.rename, os.fsync, [OSError(5, "Input/output error")]
+
+    def renamed(source, target) -> None:
+        rename(source, target)
+        if "/step-" in str(target):
+            monkeypatch.setattr(os, "fsync", failed)
+
+    def failed(fd: int) -> None:
+        monkeypatch.setattr(os, "fsync", fsync)
+        raise failures.pop()
+
+    monkeypatch.setattr(os, "rename", renamed)
+    saved(checkpointer, training(1), 1)
+    assert not failures
+    assert len(heard.of("checkpoint.retried")) == 1
+    assert checkpointer.newest() == 1
+
+
+def test_a_save_that_is_due_while_one_is_under_way_is_left_out(make, heard, monkeypatch):
+    on = training(1)
+    checkpointer = make(wait_limit_s=0.1)
+    go, real = threading.Event(), os.fsync
+    monkeypatch.setattr(os, "fsync", lambda fd: go.wait(60) and real(fd))
+    checkpointer.save(on, 1)
+    assert checkpointer.save(on, 2) < 30
+    assert [each["step"] for each in heard.of("checkpoint.skipped")] == [2]
+    assert checkpointer.begun == 1
+    go.set()
+    checkpointer.save(on, 3, wait=True, within_s=60)
+    assert checkpointer.begun == 3
+    assert [(each.step, each.safe) for each in checkpointer.poll()] == [(1, True), (3, True)]
+
+
 def failing(checkpointer: Checkpointer, monkeypatch, on: Training, step: int) -> None:
     with monkeypatch.context() as broken:
         broken.setattr(os, "fsync", Mock(side_effect=OSError(28, "No space left on device")))

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -146,7 +147,7 @@ def test_stops_are_no_failures() -> None:
     assert decide(RestartConfig(), history, 5) == 0
 
 
-def restarts(folder: Path, events: list[Any], attempt: str) -> Restarts:
+def restarts(folder: Path, events: list[Any], attempt: str, stall_s: float = 60.0) -> Restarts:
     place = Place(attempt=attempt)
     return Restarts(
         RestartConfig(wait_s=0),
@@ -154,6 +155,7 @@ def restarts(folder: Path, events: list[Any], attempt: str) -> Restarts:
         place,
         Control(place),
         lambda event, /, **_: events.append(event),
+        stall_s,
     )
 
 
@@ -166,6 +168,7 @@ def began(folder: Path, events: list[Any], attempt: str, step: int) -> Restarts:
 
 def test_the_history_outlives_processes_and_a_damaged_one_stops_nobody(tmp_path: Path) -> None:
     events: list[Any] = []
+    (tmp_path / "run").mkdir()
     for attempt in range(3):
         began(tmp_path, events, str(attempt), 7)
     with pytest.raises(NoProgressError):
@@ -179,6 +182,17 @@ def test_the_history_outlives_processes_and_a_damaged_one_stops_nobody(tmp_path:
         file.write_text(damage)
         began(tmp_path, events, "5", 8)
         assert events.pop() == "restart.history_unreadable"
+
+
+def test_a_history_that_hangs_holds_no_start_and_no_end_up(tmp_path: Path) -> None:
+    """A pipe that nobody writes to is what storage that answers nothing is to whoever opens it."""
+    events: list[Any] = []
+    (tmp_path / "run").mkdir()
+    os.mkfifo(tmp_path / "run" / "restarts.json")
+    made = restarts(tmp_path, events, "1", stall_s=0.2)
+    made.begin(7)
+    made.ended(Exit.RESUMABLE_STOP, limit_s=0.1)
+    assert set(events) == {"restart.history_unreadable"}
 
 
 def test_a_replica_that_differs_is_named_where_there_is_a_majority() -> None:
