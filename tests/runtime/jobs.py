@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+from outcomes import events
+
 ROOT = Path(__file__).parents[2]
 
 

@@ -38,7 +38,7 @@ def main() -> None:
                 scheduler.step()
                 optimizer.zero_grad()
             run.step(loss=loss)
-    sys.stdout.write(f"end steps={run.number} weights={digest(layers)}\n")
+    sys.stdout.write(f"end steps={run.number} weights={digest(layers.parameters())}\n")
 
 
 if __name__ == "__main__":
