@@ -1,4 +1,4 @@
-"""What is decided about bad losses, restarts, replicas that differ, and other world sizes."""
+"""What is decided about bad losses, restarts, and replicas that differ."""
 
 import json
 import math
@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from runtime.control import Control
 from runtime.exits import Exit
-from runtime.failures.elastic import BatchConfig, share
 from runtime.failures.loss import Action, Course, Judgement, LossConfig, judge, resumed
 from runtime.failures.replicas import Odd, compare, digest, odd
 from runtime.failures.restarts import NoProgressError, RestartConfig, Restarts, Start, decide
@@ -165,15 +164,3 @@ def test_ranks_that_differ_are_told_with_their_nodes() -> None:
     found = compare(Told(place), "dp", "abc", 12, "parameters", lambda _, /, **fields: events.append(fields))
     assert found == Odd((1,), certain=True)
     assert events[0]["nodes"] == ["gpu-1"]
-
-
-@given(st.integers(1, 4096), st.integers(1, 64), st.integers(1, 256))
-def test_at_any_world_size_the_batch_is_the_nearest_and_the_rate_follows_it(batch: int, micro: int, world: int) -> None:
-    found = share(BatchConfig(batch=batch, micro=micro), world)
-    assert found.batch == found.accumulate * micro * world
-    assert found.rate == pytest.approx(found.batch / batch)
-    if batch % (micro * world) == 0:
-        assert found.batch == batch
-        assert found.rate == 1.0
-    if found.accumulate > 1:
-        assert abs(found.batch - batch) <= abs(found.batch - micro * world - batch)
