@@ -15,8 +15,9 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
+from runtime.batch import Share, share
 from runtime.boundary import Boundary, forget
 from runtime.checkpoint.checkpointer import Checkpointer
 from runtime.checkpoint.format import CheckpointError
@@ -31,10 +32,14 @@ from runtime.failures.loss import LossError
 from runtime.failures.replicas import ReplicaError
 from runtime.failures.restarts import Restarts
 from runtime.failures.watchdog import Watchdog
+from runtime.gather import Gather
 from runtime.losses import Losses
+from runtime.order import DataError
 from runtime.place import Place, place
+from runtime.rate import Rate
 from runtime.replicas import Replicas
 from runtime.schedule import Schedule
+from runtime.stops.account import account
 from runtime.stops.leave import leave
 from runtime.stops.signals import watch
 from runtime.stops.stop import Stop, Stopper
@@ -76,7 +81,10 @@ class Run:
         self.place = here or place()
         self.data: Batches | None = None
         if data is not None:
-            self.data = adopt(data, seed=self.config.seed, place=self.place)
+            self.data = adopt(data, seed=self.config.seed, place=self.place, batch=self.config.batch)
+        self.share = self._share()
+        """What a step is at this world size: how many micro-batches this rank adds up, and the batch over all ranks."""
+        self._gather = Gather(self.share.accumulate if self.config.batch else None, model)
         self.training = Training(model, optimizer, scheduler, scaler, self.data, dict(extra or {}))
         self.number = 0
         """Steps that are done, over all starts of the run."""
@@ -105,33 +113,42 @@ class Run:
 
     def begin(self) -> None:
         """Joins everything and resumes: `with run` does it. Leaves with the code of the failure where that fails."""
+        try:
+            self.control = Control(self.place, self.config.control_s)
+            self.place = self.place.model_copy(update={"attempt": self.control.named(self.place.attempt)})
+        except Exception as error:
+            self._refuse(error, Telemetry(self.config.telemetry, self.place))
         self.telemetry = Telemetry(self.config.telemetry, self.place)
         self.tell: Tell = self.telemetry
         restarts: Restarts | None = None
         folder, stall_s = self.config.checkpoints.folder, self.config.checkpoints.stall_limit_s
         try:
-            self.control = control = Control(self.place, self.config.control_s)
-            self.stopper = Stopper(self.config.stops, self.place, control, self.tell)
+            self._rate = Rate(self.training.optimizers, self.share.rate)
+            self.stopper = Stopper(self.config.stops, self.place, self.control, self.tell)
             history = folder / "starts.json"
-            restarts = Restarts(self.config.restarts, history, self.place, control, self.tell, stall_s)
+            restarts = Restarts(self.config.restarts, history, self.place, self.control, self.tell, stall_s)
             self.restarts = restarts
             stacks, killed = folder / "stacks", self.stopper.killed
             self.watchdog = Watchdog(self.config.watchdog, self.place, stacks, self.tell, killed).start()
             with self.watchdog.patient(BEGIN_S):
                 self._resume()
         except Exception as error:
-            exit = after(error, tell=self.tell)
-            if restarts is not None:
-                restarts.ended(exit, self._for_closing_s)
-            self.telemetry.close()
-            leave(exit)
+            self._refuse(error, self.telemetry, restarts)
         self.boundary = Boundary(self.training.model, self.training.optimizers, self.config.seed, self.place.rank)
         self.boundary.at(self.number)
         self.schedule = Schedule(self.config.save, self.control, self.number)
         self.schedule.failures, self.schedule.observed_s = self.restarts.failures()
         self.losses = Losses(self.config.loss, self.control, self.number, self.tell)
         self.overlap = Overlap(self.training.model)
-        self.tell("run.began", step=self.number, world=self.place.world, resumed=self.resumed)
+        self.tell(
+            "run.began",
+            step=self.number,
+            world=self.place.world,
+            resumed=self.resumed,
+            batch=self.share.batch,
+            accumulate=self.share.accumulate,
+        )
+        self._tell_batch()
 
     def _resume(self) -> None:
         self.checkpointer = Checkpointer(self.config.checkpoints, self.place, self.control, self.tell)
@@ -156,12 +173,18 @@ class Run:
             self.config.epochs is not None and self.data is not None and self.data.epoch >= self.config.epochs
         )
 
+    @property
+    def gathering(self) -> bool:
+        """Whether the micro-batch just taken is not the last of its step: add up its gradients, and take the next."""
+        return self._gather.more
+
     def phase(self, name: str) -> AbstractContextManager[None]:
         """A part of the step, for telemetry: `with run.phase("forward"):`."""
         return self.telemetry.phase(name)
 
     def batches(self) -> Iterator[Any]:
-        """This rank's batches, over all epochs, until the run is over or its data ends."""
+        """This rank's batches, over all epochs, until the run is over or its data ends; with `batch` in the
+        configuration micro-batches, of which `share.accumulate` are a step."""
         if self.data is None:
             raise RuntimeError("the run has no data · give data= to Run, or use run.steps()")
         while not self.over:
@@ -169,6 +192,7 @@ class Run:
                 batch = next(self._batches(self.data), _END)
             if batch is _END:
                 return
+            self._gather.take()
             yield batch
 
     def steps(self) -> Iterator[int]:
@@ -190,8 +214,10 @@ class Run:
 
         Args: loss and grad_norm, numbers or tensors of one; samples and tokens, this rank's own, for rates; metric, by
         which the best checkpoints are kept; batches, how many this step took where a framework takes them ahead.
-        Raises PeerLostError, DesyncError, LossError, and what a save fails with where the policy is to stop.
+        Raises PeerLostError, DesyncError, LossError, and what a save fails with where the policy is to stop; and
+        RuntimeError after fewer micro-batches than a step has.
         """
+        self._gather.end(batches)
         if not self._useful:
             forget(self.training.scaler)
         if self.losses.back is not None:
@@ -243,9 +269,46 @@ class Run:
             exit = self._failed(error) if error is not None else self._ended()
             exit = self.stopper.finish(exit)
         self.watchdog.close()
+        if exit is Exit.RESUMABLE_STOP and self.stop is not None:
+            account(self.stop.step, self.stop.reasons)
         self.restarts.ended(exit, self._for_closing_s)
         self._close()
         return exit
+
+    def _share(self) -> Share:
+        """What a step is. Raises DataError where the data is made in another way."""
+        asked, data = self.config.batch, self.data
+        found = share(asked, self.place.world) if asked else Share(1, data.batch if data is not None else 0, 1.0)
+        if data is not None and (data.batch, data.parts) != (found.batch, found.accumulate):
+            raise DataError(
+                f"the data comes in steps of {data.batch} samples and {data.parts} micro-batches on a rank, but the "
+                f"run's are of {found.batch} and {found.accumulate} · make it with the run's own batch: "
+                "Batches(dataset, config.batch, place=place, …), or give the run a DataLoader"
+            )
+        return found
+
+    def _tell_batch(self) -> None:
+        """Says with what the training goes on where this number of ranks cannot keep the batch."""
+        asked = self.config.batch
+        if asked is not None and self.share.batch != asked.batch:
+            self.tell(
+                "batch.not_kept",
+                asked=asked.batch,
+                batch=self.share.batch,
+                world=self.place.world,
+                scale=asked.scale,
+                factor=self.share.rate,
+                rates=self._rate.effective(self.training.optimizers),
+                advice=f"what keeps it is a number of ranks that, times {asked.micro}, divides {asked.batch}",
+            )
+
+    def _refuse(self, error: Exception, telemetry: Telemetry, restarts: Restarts | None = None) -> NoReturn:
+        """Leaves with the code of what the run could not begin for."""
+        exit = after(error, tell=telemetry)
+        if restarts is not None:
+            restarts.ended(exit, self._for_closing_s)
+        telemetry.close()
+        leave(exit)
 
     def _batches(self, data: Batches) -> Iterator[Any]:
         if self._stream is None:
@@ -338,6 +401,7 @@ class Run:
         return self._left_s(self.config.checkpoints.save_limit_s, self.config.stops.teardown_s)
 
     def _failed(self, error: BaseException) -> Exit:
+        self._rate.restore()
         save = None if self._saved == self.number else self._emergency
         exit = after(error, save, self._for_an_emergency_s, self.boundary.intact, self.tell)
         # A save under way is of an earlier step, and whole: without a newer one, it is what the next start has.
@@ -354,6 +418,7 @@ class Run:
             raise CheckpointError("the emergency save did not come to stand · the last good checkpoint is used")
 
     def _close(self) -> None:
+        self._rate.close()
         self.watchdog.close()
         self.checkpointer.close(self._for_closing_s)
         self.control.close()

@@ -1,6 +1,5 @@
 """Saves a training without holding it up, and puts it back from the newest checkpoint that every rank finds whole."""
 
-import os
 import time
 from typing import TYPE_CHECKING, Self
 from weakref import WeakSet
@@ -43,9 +42,8 @@ class Checkpointer:
     ) -> None:
         """Raises PeerLostError, and CheckpointError where a folder or the key cannot be used: HeldError, on its
         leader, where another job writes there."""
-        # A job's own name for this start: leftovers of another start of the same name never mix with it.
-        run = control.gather(os.urandom(4).hex().encode())[0].decode()
-        self._place = place.model_copy(update={"attempt": f"{place.attempt}.{run}"})
+        # Leftovers of another start never mix with this one.
+        self._place = place.model_copy(update={"attempt": control.named(place.attempt)})
         self._config, self._control, self._tell = config, control, tell
         self._tiers = Tiers(config, self._place, key_of(config.key) if config.key else None, tell)
         local_world = place.local_world if self._tiers.node is not None else place.world

@@ -5,6 +5,9 @@ SIGUSR2. This is the same agent, but it ends with the code that `verdict` gives,
 or failed for good (87), and hands SIGUSR1 and SIGUSR2 to its workers, which then have the time that the scheduler
 gives. A second SIGTERM does not cut the grace of the first short. A worker that has left counts as ended, also where
 the kernel cannot end it because one of its threads hangs in storage.
+
+Where the number of nodes may change (`--nnodes 2:16`), workers that stopped because another agent joined or left are
+started again with those who are there, and that takes no restart off. Agents that cannot meet end with 86.
 """
 
 import contextlib
@@ -18,8 +21,10 @@ from pathlib import Path
 from typing import Any
 
 from runtime.exits import Exit
+from runtime.stops.account import of_members
 
 HANDED_ON = (signal.SIGUSR1, signal.SIGUSR2)
+ENDING = (signal.SIGTERM, signal.SIGINT)
 
 HELD_S = 5.0
 """How long a process that has left may take to be gone, before it is taken to be held."""
@@ -32,7 +37,8 @@ def verdict(codes: Collection[int], stopped: bool = False) -> int:
     """The job's code from its processes' (-n: ended by signal n). `stopped`: the launcher was asked to stop it.
 
     The worst decides. Codes that are not the runtime's come before 86, with which the others end for want of a peer. A
-    process that a signal ended is resumable, and a SIGTERM that came before it could watch for it, is a stop.
+    process that a signal ended is resumable, and a SIGTERM that came before it could watch for it, is a stop. So is
+    one that came before there were processes.
     """
     codes = [Exit.RESUMABLE_STOP if stopped and code == -signal.SIGTERM else code for code in codes]
     if Exit.FAILED in codes:
@@ -41,7 +47,7 @@ def verdict(codes: Collection[int], stopped: bool = False) -> int:
         return foreign[0]
     if any(code < 0 for code in codes) or Exit.RESUMABLE_FAILURE in codes:
         return Exit.RESUMABLE_FAILURE
-    return Exit.RESUMABLE_STOP if Exit.RESUMABLE_STOP in codes else Exit.DONE
+    return Exit.RESUMABLE_STOP if Exit.RESUMABLE_STOP in codes or (stopped and not codes) else Exit.DONE
 
 
 def left(pid: int) -> int | None:
@@ -73,19 +79,29 @@ def give_up_held(workers: Callable[[], Iterable[Any]], held_s: float = HELD_S) -
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the job as torchrun does; its code."""
+    codes: dict[int, int] = {}
+    asked: list[int] = []
+    ending: list[int] = []
+    for number in HANDED_ON:
+        signal.signal(number, lambda came, _: asked.append(came))
+    for number in ENDING:
+        signal.signal(number, lambda came, _: ending.append(came))
+
     from torch.distributed import run
     from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
     from torch.distributed.elastic.multiprocessing import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.elastic.rendezvous import RendezvousError
     from torch.distributed.launcher import api
 
     # torch 2.15's agent has one store for all starts of the workers: they find the addresses of dead ones there, and
     # may fail to join for ever. With a store of its own, each start begins anew.
     os.environ.setdefault("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
-    codes: dict[int, int] = {}
-    asked: list[int] = []
-    for number in HANDED_ON:
-        signal.signal(number, lambda came, _: asked.append(came))
+    options = run.parse_args(sys.argv[1:] if arguments is None else arguments)
+    fewest, most = run.parse_min_max_nnodes(options.nnodes)
+
+    def end(number: int, _: object = None) -> None:
+        raise SignalException(f"process {os.getpid()} got signal {number}", signal.Signals(number))
 
     agents: list[LocalElasticAgent] = []
 
@@ -109,16 +125,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 asked.pop(0)
             result = super()._monitor_workers(group)
             codes.update({rank: failure.exitcode for rank, failure in result.failures.items()})
-            if verdict(codes.values()) in (Exit.RESUMABLE_STOP, Exit.FAILED):
+            if fewest < most and of_members(result.failures.values()):
+                self._remaining_restarts += 1  # which the agent takes off for what looks like a failure to it
+            elif verdict(codes.values()) in (Exit.RESUMABLE_STOP, Exit.FAILED):
                 self._remaining_restarts = 0
             return result
 
-        def _restart_workers(self, group: Any) -> None:
+        def _initialize_workers(self, group: Any) -> None:
+            if ending:  # while torch was imported, or the workers of before were stopping
+                end(ending[0])
             codes.clear()
-            super()._restart_workers(group)
+            self._pcontext = None  # those of before have ended, and how is no longer the job's end
+            super()._initialize_workers(group)
+
+        def _start_workers(self, group: Any) -> Any:
+            found = super()._start_workers(group)
+            workers: Any = self._pcontext
+            close, grace_s = workers.close, self._shutdown_timeout
+            # torch gives 30 s where one worker failed and where it starts them again, whatever --shutdown-timeout says.
+            workers.close = lambda death_sig=None, _timeout=None: close(death_sig, grace_s)
+            return found
 
         def _shutdown(self, death_sig: signal.Signals = signal.SIGTERM, timeout: int = 30) -> None:
-            handlers = {each: signal.signal(each, signal.SIG_IGN) for each in (signal.SIGTERM, signal.SIGINT)}
+            handlers = {each: signal.signal(each, lambda came, _: ending.append(came)) for each in ENDING}
             try:
                 super()._shutdown(death_sig, timeout)
             finally:
@@ -130,9 +159,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     threading.Thread(target=give_up_held, args=(workers,), daemon=True, name="held workers").start()
     api.LocalElasticAgent = Agent  # type: ignore[attr-defined]
-    options = run.parse_args(sys.argv[1:] if arguments is None else arguments)
     if options.shutdown_timeout is not None:
         os.environ["TORCH_ELASTIC_SHUTDOWN_TIMEOUT"] = str(options.shutdown_timeout)  # the workers' grace too
+    for number in ENDING:  # the agent itself begins to when it has met others
+        signal.signal(number, end)
     try:
         run.run(options)
     except ChildFailedError as failed:
@@ -140,6 +170,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return verdict(codes.values())
     except SignalException:
         return verdict(codes.values(), stopped=True)
+    except RendezvousError as missed:
+        sys.stderr.write(
+            f"the agents did not meet: {type(missed).__name__}: {missed} · {options.rdzv_endpoint or 'rendezvous'}, "
+            f"{fewest} to {most} nodes · look whether its host lives and enough agents run, then start the job again\n"
+        )
+        code = verdict(codes.values())
+        return Exit.RESUMABLE_FAILURE if code in (Exit.DONE, Exit.RESUMABLE_STOP) else code
     return Exit.DONE
 
 

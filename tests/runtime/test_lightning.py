@@ -62,3 +62,27 @@ def test_signals_and_failures_end_with_their_code_and_resume_to_the_same_weights
     )  # not a step more; the Trainer counts no epoch for it
     assert codes == [Exit.DONE] * 2
     assert re.sub(r"epoch=\d+", "", ended(done[0])) == re.sub(r"epoch=\d+", "", ended(whole[0]))
+
+
+def test_the_batch_is_kept_at_any_number_of_ranks_also_at_the_end_of_an_epoch(jobs: Jobs, tmp_path: Path) -> None:
+    """40 points are 2.5 batches of 16: a Trainer by itself takes a step of what is left over, more often in a larger
+    world."""
+    config = CONFIG.replace("steps: 14", "epochs: 2\nbatch: {batch: 16, micro: 2}")
+    for world in (1, 2):
+        folder = tmp_path / str(world)
+        folder.mkdir()
+        (folder / "run.yaml").write_text(config)
+        codes, logs = jobs.run(
+            TINY, "run.yaml", folder=folder, world=world, TINY_MICRO="2", TINY_ACCUMULATE=str(8 // world)
+        )
+        assert codes == [Exit.DONE] * world, logs[0][-3000:]
+        assert f'"batch":16,"accumulate":{8 // world}' in logs[0]
+        assert "steps=5 " in ended(logs[0])
+
+
+def test_two_that_say_how_much_is_accumulated_are_refused(jobs: Jobs, folder: Path) -> None:
+    (folder / "run.yaml").write_text(CONFIG + "batch: {batch: 16, micro: 2}\n")
+    codes, logs = jobs.run(TINY, "run.yaml", folder=folder, TINY_MICRO="2", TINY_ACCUMULATE="2")
+    assert codes == [1]
+    assert "accumulate_grad_batches: the Trainer has its own, but `batch`" in logs[0]
+    assert not (folder / "saved").exists()

@@ -1,6 +1,6 @@
-"""The training of tiny.py in Lightning, with gradients of two batches a step: python tiny_lightning.py CONFIG …
+"""The training of tiny.py in Lightning: python tiny_lightning.py CONFIG …
 
-A test can hold it in `forward` (gate).
+TINY_ACCUMULATE batches of TINY_MICRO samples a step. A test can hold it in `forward` (gate).
 """
 
 import os
@@ -41,11 +41,11 @@ def main() -> None:
     resilient = Resilient(config)
     trainer = Trainer(
         callbacks=[resilient], max_epochs=-1, accelerator="cpu", devices=int(os.environ.get("LOCAL_WORLD_SIZE", "1")),
-        accumulate_grad_batches=2, enable_checkpointing=False, enable_progress_bar=False,
-        enable_model_summary=False, logger=False,
+        accumulate_grad_batches=int(os.environ.get("TINY_ACCUMULATE", "2")), enable_checkpointing=False,
+        enable_progress_bar=False, enable_model_summary=False, logger=False,
     )  # fmt: skip
     model = Tiny()
-    loader = DataLoader(Points(), batch_size=4, shuffle=True)
+    loader = DataLoader(Points(), batch_size=int(os.environ.get("TINY_MICRO", "4")), shuffle=True)
     trainer.fit(model, train_dataloaders=resilient.data(loader))
     weights = torch.cat([each.detach().flatten() for each in model.parameters()])
     rate = trainer.optimizers[0].param_groups[0]["lr"]

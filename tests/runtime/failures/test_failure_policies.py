@@ -1,4 +1,4 @@
-"""What is decided about bad losses, restarts, replicas that differ, and other world sizes."""
+"""What is decided about bad losses, restarts, and replicas that differ."""
 
 import json
 import math
@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from runtime.control import Control
 from runtime.exits import Exit
-from runtime.failures.elastic import BatchConfig, share
 from runtime.failures.loss import Action, Course, Judgement, LossConfig, judge, resumed, wish
 from runtime.failures.replicas import Odd, compare, digest, odd
 from runtime.failures.restarts import NoProgressError, RestartConfig, Restarts, Start, decide
@@ -243,15 +242,3 @@ def test_ranks_that_differ_are_told_with_their_nodes() -> None:
     told = dict(events)
     assert told["replica.differs"]["nodes"] == ["gpu-1"]
     assert told["replica.not_compared"]["ranks"] == [3]  # nothing is known of it, and that is said
-
-
-@given(st.integers(1, 4096), st.integers(1, 64), st.integers(1, 256))
-def test_at_any_world_size_the_batch_is_the_nearest_and_the_rate_follows_it(batch: int, micro: int, world: int) -> None:
-    found = share(BatchConfig(batch=batch, micro=micro), world)
-    assert found.batch == found.accumulate * micro * world
-    assert found.rate == pytest.approx(found.batch / batch)
-    if batch % (micro * world) == 0:
-        assert found.batch == batch
-        assert found.rate == 1.0
-    if found.accumulate > 1:
-        assert abs(found.batch - batch) <= abs(found.batch - micro * world - batch)
