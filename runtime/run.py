@@ -17,7 +17,7 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from runtime.batch import Share, share
+from runtime.batch import Share, not_kept, shared
 from runtime.boundary import Boundary, forget
 from runtime.checkpoint.checkpointer import Checkpointer
 from runtime.checkpoint.format import CheckpointError
@@ -33,8 +33,8 @@ from runtime.failures.replicas import ReplicaError
 from runtime.failures.restarts import Restarts
 from runtime.failures.watchdog import Watchdog
 from runtime.gather import Gather
+from runtime.limits import Limits
 from runtime.losses import Losses
-from runtime.order import DataError
 from runtime.place import Place, place
 from runtime.rate import Rate
 from runtime.replicas import Replicas
@@ -82,7 +82,8 @@ class Run:
         self.data: Batches | None = None
         if data is not None:
             self.data = adopt(data, seed=self.config.seed, place=self.place, batch=self.config.batch)
-        self.share = self._share()
+        made = (self.data.batch, self.data.parts) if self.data is not None else None
+        self.share: Share = shared(self.config.batch, self.place.world, made)
         """What a step is at this world size: how many micro-batches this rank adds up, and the batch over all ranks."""
         self._gather = Gather(self.share.accumulate if self.config.batch else None, model)
         self.training = Training(model, optimizer, scheduler, scaler, self.data, dict(extra or {}))
@@ -125,6 +126,7 @@ class Run:
         try:
             self._rate = Rate(self.training.optimizers, self.share.rate)
             self.stopper = Stopper(self.config.stops, self.place, self.control, self.tell)
+            self.limits = Limits(self.config, self.stopper)
             history = folder / "starts.json"
             restarts = Restarts(self.config.restarts, history, self.place, self.control, self.tell, stall_s)
             self.restarts = restarts
@@ -148,7 +150,8 @@ class Run:
             batch=self.share.batch,
             accumulate=self.share.accumulate,
         )
-        self._tell_batch()
+        if asked := not_kept(self.config.batch, self.share, self.place.world):
+            self.tell("batch.not_kept", **asked, rates=self._rate.effective(self.training.optimizers))
 
     def _resume(self) -> None:
         self.checkpointer = Checkpointer(self.config.checkpoints, self.place, self.control, self.tell)
@@ -265,48 +268,21 @@ class Run:
         Returns the code to leave with. Never raises.
         """
         self._stream = None
-        with self.watchdog.patient(self._patience_s):
+        with self.watchdog.patient(self.limits.boundary_s):
             exit = self._failed(error) if error is not None else self._ended()
             exit = self.stopper.finish(exit)
         self.watchdog.close()
         if exit is Exit.RESUMABLE_STOP and self.stop is not None:
             account(self.stop.step, self.stop.reasons)
-        self.restarts.ended(exit, self._for_closing_s)
+        self.restarts.ended(exit, self.limits.closing_s)
         self._close()
         return exit
-
-    def _share(self) -> Share:
-        """What a step is. Raises DataError where the data is made in another way."""
-        asked, data = self.config.batch, self.data
-        found = share(asked, self.place.world) if asked else Share(1, data.batch if data is not None else 0, 1.0)
-        if data is not None and (data.batch, data.parts) != (found.batch, found.accumulate):
-            raise DataError(
-                f"the data comes in steps of {data.batch} samples and {data.parts} micro-batches on a rank, but the "
-                f"run's are of {found.batch} and {found.accumulate} · make it with the run's own batch: "
-                "Batches(dataset, config.batch, place=place, …), or give the run a DataLoader"
-            )
-        return found
-
-    def _tell_batch(self) -> None:
-        """Says with what the training goes on where this number of ranks cannot keep the batch."""
-        asked = self.config.batch
-        if asked is not None and self.share.batch != asked.batch:
-            self.tell(
-                "batch.not_kept",
-                asked=asked.batch,
-                batch=self.share.batch,
-                world=self.place.world,
-                scale=asked.scale,
-                factor=self.share.rate,
-                rates=self._rate.effective(self.training.optimizers),
-                advice=f"what keeps it is a number of ranks that, times {asked.micro}, divides {asked.batch}",
-            )
 
     def _refuse(self, error: Exception, telemetry: Telemetry, restarts: Restarts | None = None) -> NoReturn:
         """Leaves with the code of what the run could not begin for."""
         exit = after(error, tell=telemetry)
         if restarts is not None:
-            restarts.ended(exit, self._for_closing_s)
+            restarts.ended(exit, self.limits.closing_s)
         telemetry.close()
         leave(exit)
 
@@ -317,7 +293,7 @@ class Run:
         return self._stream
 
     def _save(self, metric: float | None = None, within_s: float | None = None) -> None:
-        with self.watchdog.patient(self._patience_s):  # for the save before this one, if storage is slow
+        with self.watchdog.patient(self.limits.boundary_s):  # for the save before this one, if storage is slow
             stall_s = self.checkpointer.save(self.training, self.number, metric, within_s=within_s)
         self.schedule.saved(self.number, stall_s)
         self._saved = self.checkpointer.begun
@@ -326,7 +302,7 @@ class Run:
         """To the newest checkpoint of an earlier step than `before`. Its data comes again, less what is bad."""
         was = self.number
         self._stream = None
-        with self.watchdog.patient(self._patience_s), self.phase("checkpoint"):
+        with self.watchdog.patient(self.limits.boundary_s), self.phase("checkpoint"):
             resumed = self.checkpointer.restore(self.training, before)
         self._look_at_saves()  # those of the way that is left
         if resumed is None:
@@ -349,11 +325,6 @@ class Run:
             self.boundary.spoil()
             raise
 
-    @property
-    def _patience_s(self) -> float:
-        """How long a boundary may take that waits for a save: each has a limit of its own."""
-        return 2 * self.config.checkpoints.save_limit_s + self.config.stops.meeting_s + self.config.watchdog.limit_s
-
     def _look_at_saves(self) -> None:
         """How long saves take, for the stop and the schedule; and whether one failed for which the job is to stop."""
         for outcome in self.checkpointer.poll():
@@ -371,7 +342,7 @@ class Run:
         wanted = self.stop is None or self.stop.save
         try:
             if wanted and self._saved != self.number:
-                self._save(within_s=self._for_a_save_s)
+                self._save(within_s=self.limits.save_s)
             ended = self._finished()
             self._look_at_saves()
         except Exception as error:
@@ -384,51 +355,31 @@ class Run:
 
     def _finished(self) -> bool:
         """Waits for the save under way. A signal that comes meanwhile leaves it less time."""
-        limit = time.monotonic() + self._for_a_save_s
-        while not self.checkpointer.finish(min(1.0, self._for_a_save_s)):
-            if time.monotonic() >= limit or self._for_a_save_s <= 0:
+        limit = time.monotonic() + self.limits.save_s
+        while not self.checkpointer.finish(min(1.0, self.limits.save_s)):
+            if time.monotonic() >= limit or self.limits.save_s <= 0:
                 return False
         return True
-
-    def _left_s(self, most_s: float, reserved_s: float = 0.0) -> float:
-        """`most_s`, or as much of it as the grace or the deadline leaves until `reserved_s` before its end."""
-        killed = self.stopper.killed()
-        return most_s if killed is None else max(0.0, min(most_s, killed - time.monotonic() - reserved_s))
-
-    @property
-    def _for_a_save_s(self) -> float:
-        """How long the last save may take."""
-        return self._left_s(self.config.checkpoints.save_limit_s, self.config.stops.teardown_s)
 
     def _failed(self, error: BaseException) -> Exit:
         self._rate.restore()
         save = None if self._saved == self.number else self._emergency
-        exit = after(error, save, self._for_an_emergency_s, self.boundary.intact, self.tell)
+        exit = after(error, save, self.limits.emergency_s, self.boundary.intact, self.tell)
         # A save under way is of an earlier step, and whole: without a newer one, it is what the next start has.
-        self.checkpointer.finish(self._for_an_emergency_s / 2)
+        self.checkpointer.finish(self.limits.emergency_s / 2)
         return exit
-
-    @property
-    def _for_an_emergency_s(self) -> float:
-        return self._left_s(self.config.checkpoints.emergency_limit_s, self.config.stops.teardown_s)
 
     def _emergency(self) -> None:
         self.boundary.restore()
-        if not self.checkpointer.emergency(self.training, self.number, self._for_an_emergency_s):
+        if not self.checkpointer.emergency(self.training, self.number, self.limits.emergency_s):
             raise CheckpointError("the emergency save did not come to stand · the last good checkpoint is used")
 
     def _close(self) -> None:
         self._rate.close()
         self.watchdog.close()
-        self.checkpointer.close(self._for_closing_s)
+        self.checkpointer.close(self.limits.closing_s)
         self.control.close()
-        self.telemetry.close(min(5.0, self._for_closing_s))
-
-    @property
-    def _for_closing_s(self) -> float:
-        """How long the next of what closes may take where storage hangs: half of what is left before the process is
-        killed, since more comes after it."""
-        return self._left_s(2 * self.config.checkpoints.stall_limit_s) / 2
+        self.telemetry.close(min(5.0, self.limits.closing_s))
 
 
 _END = object()
