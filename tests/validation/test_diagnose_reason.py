@@ -92,7 +92,8 @@ def test_what_came_clearly_later_explains_nothing() -> None:
 
 
 @given(st.lists(st.builds(
-    found, st.sampled_from([each.id for each in RULES]), st.none() | st.floats(-1e6, 1e6), st.none() | st.integers(0, 9),
+    found, st.sampled_from([each.id for each in RULES]), st.none() | st.floats(-1e6, 1e6),
+    st.none() | st.integers(0, 9),
     step=st.text(max_size=5), rank_=st.just("")), max_size=12))  # fmt: skip
 def test_no_findings_raise_and_the_order_of_reading_does_not_matter(founds: list[Found]) -> None:
     told = diagnose(founds, RULES, READ)
