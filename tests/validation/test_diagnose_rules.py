@@ -1,9 +1,13 @@
 """Every rule is found in its own cases, is not in what only looks alike, and says where it is known from."""
 
+from pathlib import Path
+
 import pytest
 
 from validation.diagnose.kinds import Role
 from validation.diagnose.rule import Rule, load_rules
+from validation.diagnose.scan import Scanner
+from validation.diagnose.sources import find
 
 RULES = load_rules()
 
@@ -16,6 +20,21 @@ def test_a_rule_is_found_in_its_cases_and_nowhere_else(rule: Rule) -> None:
         assert takes.items() >= case.takes.items(), case.text
     for text in rule.not_cases:
         assert rule.search(text) is None, text
+
+
+@pytest.fixture(scope="module")
+def scanner() -> Scanner:
+    return Scanner(RULES)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
+def test_no_case_is_lost_in_a_file(rule: Rule, scanner: Scanner, tmp_path: Path) -> None:
+    """The filter over the raw bytes lets every line pass that the rule means."""
+    for number, case in enumerate(rule.cases):
+        path = tmp_path / f"{number}.log"
+        path.write_text(f"before\n{case.text}\nafter\n", encoding="utf-8")
+        (source,) = find([path]).files
+        assert rule.id in {each.rule for each in scanner.scan(source).found}, case.text
 
 
 def test_a_cause_is_not_found_in_what_another_rule_means() -> None:
