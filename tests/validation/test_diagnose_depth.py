@@ -78,7 +78,10 @@ CAUSES = [rule for rule in RULES.values() if rule.role is Role.ROOT]
 def test_what_the_other_ranks_say_is_no_cause(scanner: Scanner, tmp_path: Path, rule: Rule) -> None:
     said = tuple(RULES[each].cases[0].text for each in WITNESSES)
     for case in rule.cases:
-        assert named(scanner, tmp_path / "job.log", (*said, case.text)) == (rule.kind, 0), case.text
+        deeper = {each.kind for each in CAUSES if rule.kind in each.explains and each.search(case.text) is not None}
+        kind, others = named(scanner, tmp_path / "job.log", (*said, case.text))
+        assert kind in deeper | {rule.kind}, case.text
+        assert others == 0, case.text
 
 
 def test_without_a_cause_there_is_none(scanner: Scanner, tmp_path: Path) -> None:
