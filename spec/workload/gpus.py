@@ -1,0 +1,103 @@
+"""What GPUs can do, by the name that NVML gives them."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from spec.schema.base import Declared, Text
+from spec.workload.figure import Impossible, WorkloadError
+from spec.workload.training import Precision
+
+Rate = Annotated[float, Field(gt=0)]
+
+
+class Gpu(Declared):
+    """One GPU model. Peaks in FLOP/s, dense (half of what data sheets print with sparsity); bandwidths in GB/s."""
+
+    name: Text
+    peaks: dict[Precision, Rate]
+    memory_gib: Rate
+    memory_gbs: Rate
+    """Memory bandwidth."""
+    nvlink: Annotated[float, Field(ge=0)]
+    """All NVLinks together, in one direction; 0 where there are none."""
+    efficiency: dict[Precision, Annotated[float, Field(gt=0, le=1)]]
+    """The part of the peak that the kernels of a large transformer reach, without communication.
+
+    Fitted to the published runs in `tests/spec/published` that are marked `use: fit`; those marked `use: check` tell
+    how well it carries over.
+    """
+    source: Text
+
+    def peak(self, precision: Precision) -> float:
+        """FLOP/s. Raises WorkloadError where the GPU does not have the precision."""
+        if precision in self.peaks:
+            return self.peaks[precision]
+        known = ", ".join(each.value for each in self.peaks)
+        raise WorkloadError(
+            [
+                Impossible(
+                    field="training.precision",
+                    problem=f"{self.name} does not multiply in {precision.value}",
+                    advice=f"use one of {known}",
+                )
+            ]
+        )
+
+
+def _gpu(
+    name: str,
+    tflops: tuple[float, float, float],
+    memory: tuple[float, float],
+    nvlink: float,
+    reached: tuple[float, float],
+    source: str,
+) -> Gpu:
+    fp32, bf16, fp8 = (each * 1e12 for each in tflops)
+    half = {Precision.FP16: bf16, Precision.BF16: bf16}
+    return Gpu(
+        name=name,
+        peaks={Precision.FP32: fp32, **half, **({Precision.FP8: fp8} if fp8 else {})},
+        memory_gib=memory[0],
+        memory_gbs=memory[1],
+        nvlink=nvlink,
+        efficiency={
+            Precision.FP32: reached[0],
+            Precision.FP16: reached[0],
+            Precision.BF16: reached[0],
+            Precision.FP8: reached[1],
+        },
+        source=source,
+    )
+
+
+AMPERE, HOPPER, BLACKWELL = (0.66, 0.66), (0.56, 0.50), (0.56, 0.50)
+
+CATALOGUE: dict[str, Gpu] = {
+    gpu.name: gpu
+    for gpu in (
+        _gpu("NVIDIA A100-SXM4-40GB", (19.5, 312, 0), (40, 1555), 300, AMPERE, "NVIDIA A100 data sheet"),
+        _gpu("NVIDIA A100-SXM4-80GB", (19.5, 312, 0), (80, 2039), 300, AMPERE, "NVIDIA A100 data sheet"),
+        _gpu("NVIDIA H100 80GB HBM3", (67, 989, 1979), (80, 3350), 450, HOPPER, "NVIDIA H100 data sheet, SXM"),
+        _gpu("NVIDIA H800", (67, 989, 1979), (80, 3350), 200, HOPPER, "H100 with 400 GB/s of NVLink (arXiv:2412.19437)"),
+        _gpu("NVIDIA H200", (67, 989, 1979), (141, 4800), 450, HOPPER, "NVIDIA H200 data sheet, SXM"),
+        _gpu("NVIDIA B200", (75, 2250, 4500), (180, 7700), 900, BLACKWELL, "NVIDIA DGX B200 data sheet; dgxc-benchmarking"),
+        _gpu("NVIDIA GB200", (80, 2450, 4900), (186, 8000), 900, BLACKWELL, "NVIDIA GB200 NVL72 data sheet; dgxc-benchmarking"),
+    )
+}
+"""By NVML's product name."""
+
+
+def gpu(name: str) -> Gpu:
+    """The GPU of a product name. Raises WorkloadError where it is not in the catalogue."""
+    if found := CATALOGUE.get(name):
+        return found
+    raise WorkloadError(
+        [
+            Impossible(
+                field="hardware.gpu",
+                problem=f"the planner knows no GPU {name!r}",
+                advice=f"declare its peaks in hardware.gpu, or name one of {', '.join(CATALOGUE)}",
+            )
+        ]
+    )
