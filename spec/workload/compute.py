@@ -5,16 +5,19 @@ from typing import NamedTuple
 from spec.workload.job import Job, kept_by_layer
 from spec.workload.training import Precision, Recompute
 
-HALF = 96.0
+HALF = 280.0
 """The matrix dimension at which a product reaches half of its best speed, in the saturation d/(d + HALF).
 
 Fitted with the efficiencies in `gpus.py`. Tiles are 128 to 256 wide, and narrower slices fill fewer of them:
 tensor parallelism and small experts cost speed, even where communication is free.
 """
 
-MOVES = 3.0
+MOVES = 6.0
 """How often what a layer keeps crosses the GPU's memory in norms, activations, masks and residuals, forward and
 backward. Fitted, too."""
+
+GROUPED = 0.7
+"""The speed of products of routed experts over that of dense ones of the same width. Fitted, too."""
 
 
 class Compute(NamedTuple):
@@ -61,7 +64,7 @@ def compute(job: Job) -> Compute:
     routed = 0.0
     if model.experts:
         visitors = tokens * layout.expert * model.experts.top_k / model.experts.count
-        speed = rate or best * saturation(min(model.experts.ffn, model.hidden, visitors))
+        speed = rate or best * GROUPED * saturation(min(model.experts.ffn, model.hidden, visitors))
         routed = 2 * model.routed_active_parameters * job.expert_share * tokens / t / speed
 
     linear = 2 * model.layer_parameters * tokens / t / dense + routed

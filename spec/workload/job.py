@@ -143,7 +143,7 @@ def impossibilities(model: Model, layout: Layout, training: Training, hardware: 
     if layout.zero is Zero.PARAMETERS and layout.pipeline > 1 and layout.reshard:
         no(
             "layout.zero",
-            f"zero 3 gathers every parameter again for each of the pipeline's {layout.pipeline} stages and microbatches",
+            f"zero 3 gathers every parameter again for each microbatch of the {layout.pipeline} stages",
             "set reshard to false, or zero to 1 or 2",
         )
     if not (model.experts or model.parameters is None or model.active_parameters is None):

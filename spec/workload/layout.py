@@ -102,9 +102,7 @@ class Layout(Declared):
         if self.shard and self.zero < Zero.PARAMETERS and self.shard != copies:
             raise ValueError(f"shard is {self.shard}, but zero is {self.zero:d}: set zero to 3, or leave shard out")
         if copies % self.expert:
-            raise ValueError(
-                f"expert is {self.expert}, which does not divide data × context = {copies}: use a divisor"
-            )
+            raise ValueError(f"expert is {self.expert}, which does not divide data × context = {copies}: use a divisor")
         if self.virtual > 1 and self.pipeline == 1:
             raise ValueError(f"virtual is {self.virtual}, but there is one pipeline stage: set virtual to 1")
         return self

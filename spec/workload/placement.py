@@ -82,7 +82,9 @@ def outside(hardware: Hardware, members: int, tier: Tier) -> float:
     In a ring every byte of bus bandwidth leaves each island once, and the groups that share an island share its
     rails. Through the spines: the leaves' share of the uplinks.
     """
-    per_gpu = hardware.between.plateau / hardware.gpus_per_node if hardware.between else hardware.fabric * hardware.reach
+    per_gpu = (
+        hardware.between.plateau / hardware.gpus_per_node if hardware.between else hardware.fabric * hardware.reach
+    )
     over = hardware.oversubscription if tier is Tier.SPINE and not hardware.between else 1.0
     return per_gpu * members / over
 

@@ -50,7 +50,7 @@ class Step(NamedTuple):
 def step(job: Job) -> Step:
     """The time of one step.
 
-    Exposed is what a flow takes beyond the computation beside which it can run: Σ max(LEAK·t, t - overlappable computation)
+    Exposed is what a flow takes beyond the computation beside which it can run: Σ max(LEAK·t, t - that computation),
     with t = bytes/(η·BW) + α·messages. Flows that share a window share it, the first come first.
     """
     work = compute(job)

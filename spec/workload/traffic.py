@@ -64,10 +64,8 @@ class Flow(NamedTuple):
 
 def flows(job: Job, layers: int) -> list[Flow]:
     """All flows of a step, of a GPU whose stage has `layers` layers."""
-    return [*_tensor(job, layers), *_context(job, layers), *_expert(job, layers), *_pipeline(job), *_data(job)] + [
-        *_servers(job),
-        *_policy(job),
-    ]
+    within = (*_tensor(job, layers), *_context(job, layers), *_expert(job, layers))
+    return [*within, *_pipeline(job), *_data(job), *_servers(job), *_policy(job)]
 
 
 def _tensor(job: Job, layers: int) -> Iterator[Flow]:
@@ -219,9 +217,7 @@ def _replicas(job: Job, parameters: float, copies: int, stride: int) -> Iterator
             yield _flow(job, apart, name, size, 1, layers, Hides.ENDS, "2(r-1)/r·e·P/shard between replicas (HSDP)")
 
 
-def _flow(
-    job: Job, where: Group, name: str, size: float, times: int, pieces: int, hides: Hides, source: str
-) -> Flow:
+def _flow(job: Job, where: Group, name: str, size: float, times: int, pieces: int, hides: Hides, source: str) -> Flow:
     """`times` collectives of `size` bytes, each in `pieces` messages."""
     one = (where.size - 1) / where.size * size / pieces
     count = times * pieces
