@@ -2,6 +2,7 @@
 
 from spec.workload.compare import Comparison, compare
 from spec.workload.curve import Curve, Point
+from spec.workload.declare import Workload, declare
 from spec.workload.figure import Figure, Impossible, WorkloadError
 from spec.workload.gpus import Gpu, gpu
 from spec.workload.hardware import Hardware, hardware
@@ -35,9 +36,11 @@ __all__ = [
     "Reinforcement",
     "Run",
     "Training",
+    "Workload",
     "WorkloadError",
     "Zero",
     "compare",
+    "declare",
     "gpu",
     "hardware",
     "plan",

@@ -8,10 +8,12 @@ EXPERTS = 0.40
 """The same with experts: 4 published runs differ by 34% at most."""
 MEASURED = 0.15
 """The same where the kernels' speed was measured (`training.achieved_flops`)."""
-MEMORY = 0.20
-"""Memory: fragmentation and workspaces differ by framework. An assumption; Megatron-LM's formulas are within 10%."""
-FAILURES = 0.5
-"""Rates differ between sites by their age and make: 2.0 and 3.4 × 10⁻⁵ a GPU and hour in the two that are published."""
+MEMORY = 0.30
+"""Memory: frameworks free, fuse and fragment differently. Every published run would fit within it; the one whose
+authors print its memory (BLOOM) differs by 23%."""
+FAILURES = 0.75
+"""Rates differ between sites by age and make: 2.0 and 3.4 × 10⁻⁵ a GPU and hour in the two that are published. Small
+jobs can be further off: one of 1,024 GPUs on RSC-1 was interrupted every 7.9 h, where its cluster's rate gives 29."""
 
 
 def step_error(job: Job) -> float:

@@ -103,4 +103,5 @@ def update_seconds(job: Job) -> float:
     training, layout = job.training, job.layout
     moved = 2 * training.optimizer_bytes + training.gradient_bytes + training.weight_bytes
     shards = layout.sharded_over if layout.zero else 1
-    return job.parameters / shards * moved / job.hardware.gpu.memory_gbs / 1e9
+    held = job.shared_parameters / shards + job.routed_parameters / max(1, shards // layout.expert)
+    return held * moved / job.hardware.gpu.memory_gbs / 1e9

@@ -1,7 +1,6 @@
 """How long a message takes: by a measured size curve where there is one, by latency and bandwidth where not."""
 
 from bisect import bisect_left
-from functools import cached_property
 from math import exp, log
 from typing import Annotated, Self
 
@@ -39,7 +38,7 @@ class Curve(Declared):
         """GB/s of the largest message."""
         return self.points[-1].busbw
 
-    @cached_property
+    @property
     def _logs(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """Sizes and times, in logarithms. A larger message never takes less time, whatever was measured."""
         times: list[float] = []

@@ -1,6 +1,5 @@
 """What is trained: the shape of a transformer, and the parameters and arithmetic that follow from it."""
 
-from functools import cached_property
 from typing import Annotated, Self
 
 from pydantic import Field, model_validator
@@ -75,31 +74,31 @@ class Model(Declared):
             raise ValueError(f"active_parameters exceed parameters ({self.parameters:g}): exchange them")
         return self
 
-    @cached_property
+    @property
     def attention_width(self) -> int:
         """Heads × head size."""
         return self.heads * (self.head_size or self.hidden // self.heads)
 
-    @cached_property
+    @property
     def kv_width(self) -> int:
         """Width of the keys, and of the values, of one token in one layer."""
         return (self.kv_heads or self.heads) * (self.head_size or self.hidden // self.heads)
 
-    @cached_property
+    @property
     def inner(self) -> int:
         """Inner size of a dense feed-forward layer."""
         return self.ffn or 4 * self.hidden
 
-    @cached_property
+    @property
     def expert_layers(self) -> int:
         """Layers that have experts."""
         return self.layers - self.experts.dense_layers if self.experts else 0
 
-    @cached_property
+    @property
     def _matrices(self) -> int:
         return 3 if self.gated else 2
 
-    @cached_property
+    @property
     def attention_parameters(self) -> float:
         """Of one layer. Where `parameters` is given: what the other parts leave, spread over the layers."""
         if self.parameters:
@@ -109,17 +108,17 @@ class Model(Declared):
             return max(0.0, rest - dense - shared) / self.layers
         return float(self.hidden * (2 * self.attention_width + 2 * self.kv_width) + 2 * self.hidden)
 
-    @cached_property
+    @property
     def dense_parameters(self) -> float:
         """Of one dense feed-forward layer."""
         return float(self._matrices * self.hidden * self.inner)
 
-    @cached_property
+    @property
     def expert_parameters(self) -> float:
         """Of all routed experts of one layer."""
         return float(self.experts.count * self._matrices * self.hidden * self.experts.ffn) if self.experts else 0.0
 
-    @cached_property
+    @property
     def shared_parameters(self) -> float:
         """Of the shared experts and the router of one layer with experts."""
         if not self.experts:
@@ -128,23 +127,23 @@ class Model(Declared):
             self.experts.shared * self._matrices * self.hidden * self.experts.ffn + self.hidden * self.experts.count
         )
 
-    @cached_property
+    @property
     def head_parameters(self) -> float:
         """Of the output layer."""
         return float(self.vocabulary * self.hidden)
 
-    @cached_property
+    @property
     def embedding_parameters(self) -> float:
         """Of the embedding, and of the output layer where it is not tied."""
         return self.head_parameters * (1 if self.tied else 2)
 
-    @cached_property
+    @property
     def layer_parameters(self) -> float:
         """Of one layer without its routed experts, on average over the layers."""
         dense = (self.layers - self.expert_layers) * self.dense_parameters + self.expert_layers * self.shared_parameters
         return self.attention_parameters + dense / self.layers
 
-    @cached_property
+    @property
     def total_parameters(self) -> float:
         """All of them."""
         return self.parameters or (
@@ -153,12 +152,12 @@ class Model(Declared):
             + self.embedding_parameters
         )
 
-    @cached_property
+    @property
     def routed_active_parameters(self) -> float:
         """Parameters of the routed experts that one token visits in one layer with experts."""
         return self.expert_parameters * self.experts.top_k / self.experts.count if self.experts else 0.0
 
-    @cached_property
+    @property
     def matrix_parameters(self) -> float:
         """Parameters that a token is multiplied with: all active ones but the embedding, which is a look-up."""
         if self.active_parameters:
@@ -169,7 +168,7 @@ class Model(Declared):
             + self.head_parameters
         )
 
-    @cached_property
+    @property
     def attention_flops(self) -> float:
         """Of one token in one layer, forward, scores and values over the whole sequence, without the causal mask.
 
@@ -177,7 +176,7 @@ class Model(Declared):
         """
         return 4.0 * self.sequence * self.attention_width
 
-    @cached_property
+    @property
     def flops_per_token(self) -> float:
         """Model FLOPs of one token, forward and backward: what MFU counts. Recomputation is not in it.
 

@@ -48,8 +48,8 @@ def search(
 
     Args: the training, whose micro batch and recomputation are chosen anew; GPUs, by default all; how many to keep;
     a layout whose other fields (overlaps, sequence parallelism) hold for all.
-    Pruned: tensor within NVLink's reach; context only where a sequence's activations are long; virtual stages one or
-    as many as the layers allow; recomputation only where it is needed to fit.
+    Pruned: tensor within NVLink's reach; context ranks of 4,096 tokens and more; recomputation only where it is
+    needed to fit; parameters sharded (ZeRO-3) only without a pipeline.
     Raises WorkloadError where none fits, with the smallest that was seen.
     """
     count = hardware.gpus if gpus is None else gpus
@@ -109,8 +109,7 @@ def layouts(model: Model, hardware: Hardware, gpus: int, batch: int, base: Layou
 
 def _stages(model: Model, base: Layout, degrees: tuple[int, int, int, int, int]) -> Iterator[Layout]:
     tensor, pipeline, context, data, expert = degrees
-    per_stage = -(-model.layers // pipeline)
-    virtuals = sorted({1, per_stage}) if pipeline > 1 else [1]
+    virtuals = _divisors(-(-model.layers // pipeline)) if pipeline > 1 else [1]
     zeros = (Zero.OPTIMIZER, Zero.PARAMETERS) if pipeline == 1 else (Zero.OPTIMIZER,)
     for virtual in virtuals:
         for zero in zeros:

@@ -60,7 +60,8 @@ def step(job: Job) -> Step:
         Hides.LINEAR: m * (work.microbatch - work.attention),
         Hides.ATTENTION: m * work.attention,
         Hides.MICROBATCH: m * work.microbatch,
-        Hides.ENDS: work.microbatch,
+        Hides.FORWARD: work.forward,
+        Hides.BACKWARD: work.backward,
         Hides.STEP: m * work.microbatch,
     }
     used = dict.fromkeys(Hides, 0.0)

@@ -37,7 +37,8 @@ class Hides(StrEnum):
     LINEAR = "linear layers of the same microbatch"
     ATTENTION = "attention of the same microbatch"
     MICROBATCH = "the same microbatch"
-    ENDS = "the first forward and the last backward pass"
+    FORWARD = "the first forward pass"
+    BACKWARD = "the last backward pass"
     STEP = "the whole step"
 
 
@@ -59,7 +60,7 @@ class Flow(NamedTuple):
     @property
     def repeated(self) -> bool:
         """Whether it is part of every microbatch, so that the pipeline's bubble stretches it, too."""
-        return self.hides not in (Hides.ENDS, Hides.STEP) and self.kind in (Kind.TENSOR, Kind.CONTEXT, Kind.EXPERT)
+        return self.kind in (Kind.TENSOR, Kind.CONTEXT, Kind.EXPERT)
 
 
 def flows(job: Job, layers: int) -> list[Flow]:
@@ -193,28 +194,28 @@ def _replicas(job: Job, parameters: float, copies: int, stride: int) -> Iterator
         where = group(job.hardware, copies, stride)
         buckets = max(1, ceil(parameters / BUCKET_PARAMETERS))
         gathered = training.weight_bytes if layout.zero else training.reduce_bytes
-        for name, bytes_each in (("reduce-scatter", training.reduce_bytes), ("all-gather", gathered)):
-            yield _flow(
-                job, where, name, parameters * bytes_each, 1, buckets, Hides.ENDS, "2(d-1)/d·e·P/(tp), ZeRO-1 and DDP"
-            )
+        after = Hides.FORWARD if layout.zero else Hides.BACKWARD  # without ZeRO: the second half of an all-reduce
+        why = "2(d-1)/d·e·P/(tp), ZeRO-1 and DDP"
+        yield _flow(job, where, "reduce-scatter", parameters * training.reduce_bytes, 1, buckets, Hides.BACKWARD, why)
+        yield _flow(job, where, "all-gather", parameters * gathered, 1, buckets, after, why)
         return
     shard = min(layout.sharded_over, copies)
     where = group(job.hardware, shard, stride)
     gathers = 2 * job.microbatches if layout.reshard else 1
     # Without resharding the parameters stay, and gradients are reduced once, at the end.
     reduces = job.microbatches if layout.reshard else 1
-    hides = Hides.STEP if layout.reshard else Hides.ENDS
+    first, last = (Hides.STEP, Hides.STEP) if layout.reshard else (Hides.FORWARD, Hides.BACKWARD)
     source = "(2 gathers + 1 reduction)·(d-1)/d·e·P a microbatch where resharded, 2(d-1)/d·e·P a step where not (FSDP)"
     layers = max(1, job.stage_layers)
     if shard > 1:
-        yield _flow(job, where, "all-gather", parameters * training.weight_bytes, gathers, layers, hides, source)
-        yield _flow(job, where, "reduce-scatter", parameters * training.reduce_bytes, reduces, layers, hides, source)
+        yield _flow(job, where, "all-gather", parameters * training.weight_bytes, gathers, layers, first, source)
+        yield _flow(job, where, "reduce-scatter", parameters * training.reduce_bytes, reduces, layers, last, source)
     replicas = copies // shard
     if replicas > 1:
         apart = group(job.hardware, replicas, stride * shard)
         size = parameters * training.reduce_bytes / shard
         for name in ("reduce-scatter", "all-gather"):  # the two halves of an all-reduce
-            yield _flow(job, apart, name, size, 1, layers, Hides.ENDS, "2(r-1)/r·e·P/shard between replicas (HSDP)")
+            yield _flow(job, apart, name, size, 1, layers, Hides.BACKWARD, "2(r-1)/r·e·P/shard between replicas (HSDP)")
 
 
 def _flow(job: Job, where: Group, name: str, size: float, times: int, pieces: int, hides: Hides, source: str) -> Flow:
@@ -254,7 +255,7 @@ def _servers(job: Job) -> Iterator[Flow]:
         2 * servers.count,
         push / servers.count,
         max(busiest, own),
-        Hides.ENDS,
+        Hides.BACKWARD,
         "workers·e·P/servers through each server, e·P in and out of each worker (parameter server, OSDI 2014)",
     )
 

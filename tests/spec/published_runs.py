@@ -5,11 +5,13 @@ from typing import Any, NamedTuple
 
 import yaml
 
+from spec.workload.compute import compute
 from spec.workload.gpus import gpu
 from spec.workload.hardware import Hardware
 from spec.workload.job import Job, job
 from spec.workload.layout import Layout
 from spec.workload.model import Model
+from spec.workload.timing import step
 from spec.workload.training import Training
 
 FOLDER = Path(__file__).parent / "published"
@@ -70,10 +72,23 @@ def model(name: str) -> Model:
 
 def published() -> list[Published]:
     """All of them."""
-    found = []
-    for name, told in read("runs.yaml").items():
-        layout = Layout(name=name, **told["layout"])
-        hardware = machine(told["cluster"], -(-layout.gpus // read("clusters.yaml")[told["cluster"]]["gpus_per_node"]))
-        made = job(model(told["model"]), layout, Training(**told["training"]), hardware)
-        found.append(Published(name, made, told["measured"], told["use"]))
-    return found
+    return [_run(name, told) for name, told in read("runs.yaml").items()]
+
+
+def _run(name: str, told: dict[str, Any]) -> Published:
+    layout = Layout(name=name, **told["layout"])
+    nodes = -(-layout.gpus // read("clusters.yaml")[told["cluster"]]["gpus_per_node"])
+    training = Training(**told["training"])
+    if by := told.get("measured_by"):
+        training = training.model_copy(update={"achieved_flops": _achieved(by), "achieved_source": by})
+    made = job(model(told["model"]), layout, training, machine(told["cluster"], nodes))
+    return Published(name, made, told["measured"], told["use"])
+
+
+def _achieved(name: str) -> float:
+    """FLOP/s at which a published run's kernels must have run, its communication left out."""
+    run = _run(name, read("runs.yaml")[name])
+    taken = step(run.job)
+    computing = run.step_s - taken.waiting - taken.update - taken.bubble
+    unit = run.job.training.model_copy(update={"achieved_flops": 1e12, "achieved_source": "a unit"})
+    return 1e12 * compute(run.job._replace(training=unit)).microbatch * run.job.microbatches / computing
