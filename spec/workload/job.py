@@ -35,13 +35,13 @@ class Job(NamedTuple):
 
     @property
     def stage_layers(self) -> int:
-        """Layers of the fullest stage: an uneven split leaves the last stage fewer, which has the output layer."""
+        """Layers of the fullest stage."""
         return ceil(self.model.layers / self.layout.pipeline)
 
     @property
     def last_layers(self) -> int:
-        """Layers of the last stage."""
-        return max(0, self.model.layers - self.stage_layers * (self.layout.pipeline - 1))
+        """Layers of the last stage, which has the output layer: of an uneven split it gets one fewer (Llama 3, BLOOM)."""
+        return self.model.layers // self.layout.pipeline
 
     @property
     def expert_share(self) -> float:
@@ -107,7 +107,7 @@ def impossibilities(model: Model, layout: Layout, training: Training, hardware: 
             f"use at most {hardware.island}: tensor parallelism over the fabric costs more than it saves",
         )
     stages = layout.pipeline * layout.virtual
-    if stages > model.layers + 2:
+    if layout.pipeline > model.layers or stages > model.layers + 2:  # the ends may be stages of their own
         no(
             "layout.pipeline",
             f"pipeline × virtual is {stages} stages for {model.layers} layers",

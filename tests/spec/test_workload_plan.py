@@ -14,6 +14,7 @@ from spec.workload import (
     Hardware,
     Layout,
     Point,
+    Recompute,
     Reinforcement,
     Run,
     Training,
@@ -132,7 +133,7 @@ def test_layouts_are_compared_by_speed_and_by_whether_the_difference_is_one(ther
         Layout(name="deep", tensor=8, pipeline=16, virtual=8, data=8),
         LAYOUT.model_copy(update={"name": "wide"}),
     ]
-    table = compare(model("llama3-405b"), layouts, TRAINING.model_copy(update={"recompute": "full"}), there)
+    table = compare(model("llama3-405b"), layouts, TRAINING.model_copy(update={"recompute": Recompute.FULL}), there)
     names = [row.layout.name for row in table.rows]
     assert names[-2:] == ["too big", "none"]
     assert table.rows[0].slower == 1
@@ -163,7 +164,7 @@ def test_a_search_finds_nothing_slower_than_what_people_run() -> None:
     """Llama 3 405B on 8,192 H100: the layout that Meta chose is not faster than the best found, in the same model."""
     cluster = machine("grand-teton", 1024)
     theirs = Layout(tensor=8, pipeline=16, virtual=8, data=64, zero=1)
-    training = Training(global_batch=2048, recompute="full")  # type: ignore[arg-type]
+    training = Training(global_batch=2048, recompute=Recompute.FULL)
     best = search(model("llama3-405b"), training, cluster).best[0]
     assert best.step_s <= plan(model("llama3-405b"), theirs, training, cluster).step.seconds.value
     again = plan(model("llama3-405b"), best.layout, best.training, cluster)

@@ -8,7 +8,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from published_runs import machine
 
-from spec.workload import Curve, Experts, Hardware, Layout, Model, Plan, Point, Run, Training, WorkloadError, plan
+from spec.workload import (
+    Curve,
+    Experts,
+    Hardware,
+    Layout,
+    Model,
+    Plan,
+    Point,
+    Recompute,
+    Run,
+    Training,
+    WorkloadError,
+    Zero,
+    plan,
+)
 from spec.workload.figure import Figure
 from spec.workload.job import Job, impossibilities
 from spec.workload.memory import memory
@@ -20,7 +34,7 @@ POWERS = st.sampled_from([1, 2, 4, 8, 16])
 
 @st.composite
 def jobs(draw: st.DrawFn) -> Job:
-    """Jobs that can run, on clusters of 64 to 512 nodes with and without measurements."""
+    """Jobs that can run, on clusters of 1,024 and 2,048 nodes with and without measurements."""
     heads = draw(st.sampled_from([16, 32, 64, 128]))
     experts = draw(st.none() | st.just(Experts(count=64, top_k=4, ffn=1024, nodes_per_token=draw(st.none() | POWERS))))
     shape = Model(
@@ -57,7 +71,7 @@ def jobs(draw: st.DrawFn) -> Job:
         recompute=draw(st.sampled_from(["none", "selective", "full"])),
         flash=draw(st.booleans()),
     )
-    hardware = machine(draw(CLUSTERS), draw(st.sampled_from([256, 512])))
+    hardware = machine(draw(CLUSTERS), draw(st.sampled_from([1024, 2048])))
     hardware = hardware.model_copy(
         update={
             "nodes_per_leaf": draw(st.sampled_from([4, 32, 512])),
@@ -144,10 +158,11 @@ def test_a_ring_sends_what_it_sends_whatever_the_tier(made: Job) -> None:
 @settings(deadline=None)
 @given(jobs())
 def test_sharing_more_never_takes_more_memory(made: Job) -> None:
-    held = [memory(made._replace(layout=made.layout.model_copy(update={"zero": zero}))) for zero in (0, 1, 2)]
+    stages = (Zero.NOTHING, Zero.OPTIMIZER, Zero.GRADIENTS)
+    held = [memory(made._replace(layout=made.layout.model_copy(update={"zero": zero}))) for zero in stages]
     assert held[0].all >= held[1].all >= held[2].all
-    full = made.training.model_copy(update={"recompute": "full"})
-    if made.training.recompute != "full":
+    full = made.training.model_copy(update={"recompute": Recompute.FULL})
+    if made.training.recompute is not Recompute.FULL:
         assert memory(made._replace(training=full)).activations <= memory(made).activations * 1.5
 
 
@@ -167,7 +182,7 @@ def test_a_plan_is_whole_finite_and_plain(made: Job) -> None:
     assert 0 < planned.checkpoints.goodput.value <= 1
     costs = [each.cost.value for each in planned.bottlenecks if each.cost.value]
     assert costs == sorted(costs, reverse=True)
-    assert sum(costs) <= 1 + 1e-9 or made.training.recompute == "full"
+    assert sum(costs) <= 1 + 1e-9 or made.training.recompute is Recompute.FULL
     assert all(each.evidence and each.change for each in planned.bottlenecks)
 
 
