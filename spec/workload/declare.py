@@ -10,6 +10,7 @@ from pydantic_core import ErrorDetails
 from spec.schema.base import Declared
 from spec.workload.curve import Curve
 from spec.workload.figure import Impossible, WorkloadError
+from spec.workload.gpus import Gpu
 from spec.workload.layout import Layout
 from spec.workload.model import Model
 from spec.workload.training import Run, Training
@@ -25,6 +26,8 @@ class Workload(Declared):
     run: Run = Run()
     gpus: Annotated[int, Field(ge=1)] | None = None
     """For a search; by default all that the cluster has."""
+    gpu: Gpu | None = None
+    """The cluster's GPU, where the catalogue does not have it."""
     in_node: Curve | None = None
     """Bus bandwidth of an all-reduce in one node, as measured."""
     between: Curve | None = None
@@ -79,7 +82,7 @@ def _limit(error: ErrorDetails) -> str:
 
 
 def _names() -> list[str]:
-    kinds: tuple[type[Declared], ...] = (Workload, Model, Layout, Training, Run, Curve)
+    kinds: tuple[type[Declared], ...] = (Workload, Model, Layout, Training, Run, Gpu, Curve)
     return [name for kind in kinds for name in kind.model_fields]
 
 

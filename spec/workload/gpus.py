@@ -1,8 +1,8 @@
 """What GPUs can do, by the name that NVML gives them."""
 
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from spec.schema.base import Declared, Text
 from spec.workload.figure import Impossible, WorkloadError
@@ -28,6 +28,14 @@ class Gpu(Declared):
     `use: fit`, and rounded; those marked `use: check` tell how well it carries over.
     """
     source: Text
+
+    @model_validator(mode="after")
+    def _each_peak_has_its_efficiency(self) -> Self:
+        if set(self.peaks) != set(self.efficiency) or Precision.BF16 not in self.peaks:
+            raise ValueError(
+                "peaks and efficiency differ in their precisions, or lack bf16: give both for each, with bf16"
+            )
+        return self
 
     def peak(self, precision: Precision) -> float:
         """FLOP/s. Raises WorkloadError where the GPU does not have the precision."""
@@ -62,10 +70,8 @@ def _gpu(
         memory_gbs=memory[1],
         nvlink=nvlink,
         efficiency={
-            Precision.FP32: reached[0],
-            Precision.FP16: reached[0],
-            Precision.BF16: reached[0],
-            Precision.FP8: reached[1],
+            **dict.fromkeys((Precision.FP32, *half), reached[0]),
+            **({Precision.FP8: reached[1]} if fp8 else {}),
         },
         source=source,
     )
@@ -87,7 +93,7 @@ CATALOGUE: dict[str, Gpu] = {
         _gpu(
             "NVIDIA B200",
             (75, 2250, 4500),
-            (180, 7700),
+            (180, 8000),
             900,
             BLACKWELL,
             "NVIDIA DGX B200 data sheet; dgxc-benchmarking",
@@ -114,7 +120,7 @@ def gpu(name: str) -> Gpu:
             Impossible(
                 field="hardware.gpu",
                 problem=f"the planner knows no GPU {name!r}",
-                advice=f"declare its peaks in hardware.gpu, or name one of {', '.join(CATALOGUE)}",
+                advice=f"declare it as `gpu` in the workload, or name one of {', '.join(CATALOGUE)}",
             )
         ]
     )

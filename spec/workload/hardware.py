@@ -6,12 +6,12 @@ from typing import Annotated
 from pydantic import Field
 
 from spec.plan.model import ClusterPlan
-from spec.plan.thresholds import COLLECTIVE, NVLINK, TCP
+from spec.plan.thresholds import COLLECTIVE, TCP
 from spec.schema import FabricKind, Role
 from spec.schema.base import Declared, Text
 from spec.workload.curve import Curve
 from spec.workload.figure import Impossible, WorkloadError
-from spec.workload.gpus import CATALOGUE, Gpu, gpu
+from spec.workload.gpus import Gpu, gpu
 
 PCIE_GBS = 31.5
 """GPUs without NVLink: 16 lanes of PCIe 4.0 in one direction (PCI-SIG)."""
@@ -70,11 +70,12 @@ class Hardware(Declared):
         return self.rails * self.rail / self.gpus_per_node
 
 
-def hardware(plan: ClusterPlan, group: str | None = None) -> Hardware:
+def hardware(plan: ClusterPlan, group: str | None = None, chip: Gpu | None = None) -> Hardware:
     """The hardware of a cluster's compute nodes.
 
-    Args: the plan; the node group, where several have GPUs.
-    Raises WorkloadError where no group has GPUs, where several do and none is named, or where the GPU is unknown.
+    Args: the plan; the node group, where several have GPUs; the GPU, where the catalogue does not have it.
+    Raises WorkloadError where no group has GPUs, where several do and none is named, where the GPU is unknown, or
+    where leaves are joined by nothing.
     """
     groups = [each for each in plan.spec.groups(Role.COMPUTE) if each.gpus and group in (None, each.name)]
     if len(groups) != 1:
@@ -93,8 +94,18 @@ def hardware(plan: ClusterPlan, group: str | None = None) -> Hardware:
     gpus = chosen.gpus
     if gpus is None:  # never: the groups above have some
         raise AssertionError(chosen.name)
-    model = gpu(gpus.model).model_copy(update={"memory_gib": float(gpus.memory_gib)})
+    model = (chip or gpu(gpus.model)).model_copy(update={"memory_gib": float(gpus.memory_gib)})
     networks, switches = plan.spec.networks, plan.switches
+    if switches.oversubscription == float("inf"):
+        raise WorkloadError(
+            [
+                Impossible(
+                    field="networks.fabric.uplinks",
+                    problem=f"{plan.name} has leaves without uplinks, so that no job can span them",
+                    advice="give the leaves uplinks and spines, or each rail one leaf",
+                )
+            ]
+        )
     tcp = networks.fabric.kind is FabricKind.TCP
     servers = len(plan.with_role(Role.STORAGE))
     port = networks.storage.link_gbps / 8
@@ -115,7 +126,7 @@ def hardware(plan: ClusterPlan, group: str | None = None) -> Hardware:
         rails=networks.fabric.rails,
         rail=networks.fabric.link_gbps / 8,
         nodes_per_leaf=max(1, ceil(chosen.count / switches.blocks)),
-        oversubscription=max(1.0, switches.oversubscription) if switches.oversubscription != float("inf") else 1e6,
+        oversubscription=max(1.0, switches.oversubscription),
         reach=networks.fabric.floor_fraction or (TCP if tcp else COLLECTIVE),
         storage=port * networks.storage.bond.links,
         storage_read=served,
@@ -123,6 +134,3 @@ def hardware(plan: ClusterPlan, group: str | None = None) -> Hardware:
         management=management,
         management_all=management * networks.management.switches * networks.management.switch_ports,
     )
-
-
-__all__ = ["CATALOGUE", "NVLINK", "Hardware", "hardware"]

@@ -40,7 +40,7 @@ class Job(NamedTuple):
 
     @property
     def last_layers(self) -> int:
-        """Layers of the last stage, which has the output layer: of an uneven split it gets one fewer (Llama 3, BLOOM)."""
+        """Layers of the last stage, which has the output layer: one fewer in an uneven split (Llama 3, BLOOM)."""
         return self.model.layers // self.layout.pipeline
 
     @property

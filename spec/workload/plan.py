@@ -1,6 +1,8 @@
 """The plan of a workload on a cluster: every figure with its source and its error."""
 
-from spec.workload.bands import FAILURES, MEMORY, step_error
+from math import sqrt
+
+from spec.workload.bands import FAILURES, MEMORY, inverse, step_error
 from spec.workload.bottlenecks import bottlenecks
 from spec.workload.checkpoints import checkpoint_bytes, goodput, interval, mtbf
 from spec.workload.compute import bubble
@@ -81,13 +83,15 @@ def _step(made: Job, taken: Step, band: float) -> StepTime:
         waiting=seconds(taken.waiting, "Σ exposed communication"),
         bubble_ratio=_figure(bubble(made), "of the busy time", _PIPELINE),
         communication_share=_figure(taken.waiting / taken.seconds, "of the step", "waiting / step", band),
-        mfu=_figure(useful, "of the peak", "(6·N + 12·L·s·a)·tokens / (step · GPUs · peak) (arXiv:2204.02311)", band),
-        tokens_per_second=_figure(tokens / taken.seconds, "tokens/s", "global batch × sequence / step", band),
+        mfu=_figure(
+            useful, "of the peak", "(6·N + 12·L·s·a)·tokens / (step · GPUs · peak) (arXiv:2204.02311)", inverse(band)
+        ),
+        tokens_per_second=_figure(tokens / taken.seconds, "tokens/s", "global batch × sequence / step", inverse(band)),
         flops_per_gpu=_figure(
             taken.compute.model_flops / taken.seconds / made.layout.trainers,
             "FLOP/s",
             "model FLOPs / (step · GPUs)",
-            band,
+            inverse(band),
         ),
     )
 
@@ -145,11 +149,11 @@ def _checkpoints(made: Job, run: Run, between: float, every: float, needed: list
 
     return Checkpoints(
         size=_figure(size, "bytes", "(weight + optimizer bytes) · P", 0.1),
-        interval=_figure(every, "s", how, 0.0 if run.interval_s else FAILURES),
+        interval=_figure(every, "s", how, 0.0 if run.interval_s else sqrt(1 + FAILURES) - 1),
         mtbf=_figure(min(between, 1e12), "s", f"1 / (rate · GPUs); {run.failures.source}", FAILURES),
         write=_figure(min(writing.needed, 1e12), "GB/s", writing.source, 0.1),
         restart_read=_figure(reading.needed, "GB/s", reading.source, 0.1),
-        goodput=_figure(parts.useful, "of the time", "1 / (1 + C/T + (T+C)/2M + R/M)", min(FAILURES, 1 - parts.useful)),
+        goodput=_figure(parts.useful, "of the time", "1 / (1 + C/T + (T+C)/2M + R/M)", FAILURES * (1 - parts.useful)),
         lost_to_checkpoints=part(parts.checkpoints, "C/T"),
         lost_to_repeated_work=part(parts.lost, "(T+C)/2M"),
         lost_to_restarts=part(parts.restarts, "R/M"),

@@ -131,3 +131,53 @@ def test_a_cluster_without_gpus_or_with_two_groups_is_asked_about(site: dict[str
     assert hardware(several, "gpu-b").nodes == 4
     with pytest.raises(WorkloadError, match="named 'gpu-c'"):
         hardware(several, "gpu-c")
+
+
+def test_leaves_that_nothing_joins_are_refused(site: dict[str, Any]) -> None:
+    site["networks"]["fabric"] |= {"spines": 0, "uplinks": 0}
+    with pytest.raises(WorkloadError, match="give the leaves uplinks"):
+        hardware(derive(Cluster.model_validate(site)))
+
+
+def test_a_gpu_that_is_not_in_the_catalogue_can_be_declared(site: dict[str, Any]) -> None:
+    group = next(group for group in site["nodes"] if group["name"] == "gpu")
+    group["gpus"] |= {"model": "NVIDIA R300", "memory_gib": 288}
+    cluster = derive(Cluster.model_validate(site))
+    with pytest.raises(WorkloadError, match=r"no GPU 'NVIDIA R300'.*declare it as `gpu`"):
+        hardware(cluster)
+    told = declare(
+        {
+            "model": MODEL,
+            "training": {"global_batch": 8},
+            "gpu": {
+                "name": "NVIDIA R300",
+                "peaks": {"bf16": 5e15},
+                "memory_gib": 288,
+                "memory_gbs": 13_000,
+                "nvlink": 1800,
+                "efficiency": {"bf16": 0.5},
+                "source": "a data sheet",
+            },
+        }
+    )
+    assert hardware(cluster, chip=told.gpu).gpu.peak(told.training.precision) == 5e15
+
+
+@pytest.mark.parametrize("peaks", [{"bf16": 1e15, "fp8": 2e15}, {}])
+def test_a_declared_gpu_has_an_efficiency_for_each_peak(peaks: dict[str, float]) -> None:
+    with pytest.raises(WorkloadError, match="efficiency"):
+        declare(
+            {
+                "model": MODEL,
+                "training": {"global_batch": 8},
+                "gpu": {
+                    "name": "x",
+                    "peaks": peaks,
+                    "memory_gib": 1,
+                    "memory_gbs": 1,
+                    "nvlink": 0,
+                    "efficiency": {"bf16": 0.5},
+                    "source": "x",
+                },
+            }
+        )
