@@ -31,10 +31,10 @@ class Gpu(Declared):
 
     @model_validator(mode="after")
     def _each_peak_has_its_efficiency(self) -> Self:
-        if set(self.peaks) != set(self.efficiency) or Precision.BF16 not in self.peaks:
-            raise ValueError(
-                "peaks and efficiency differ in their precisions, or lack bf16: give both for each, with bf16"
-            )
+        if set(self.peaks) != set(self.efficiency) or not self.peaks:
+            raise ValueError("peaks and efficiency differ in their precisions: give both for each")
+        if Precision.FP8 in self.peaks and Precision.BF16 not in self.peaks:
+            raise ValueError("peaks has fp8 without bf16, in which attention stays: give bf16, too, and its efficiency")
         return self
 
     def peak(self, precision: Precision) -> float:

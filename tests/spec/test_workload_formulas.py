@@ -20,8 +20,8 @@ from spec.workload.layout import ParameterServers
 from spec.workload.model import Experts
 from spec.workload.needs import needs
 from spec.workload.placement import Tier, group
-from spec.workload.timing import step
-from spec.workload.traffic import Flow, Kind, flows
+from spec.workload.timing import LEAK, step
+from spec.workload.traffic import Flow, Hides, Kind, flows
 
 H100 = machine("dgx-h100", 128)
 PLAIN = Model(layers=16, hidden=8192, heads=64, vocabulary=1024, tied=True, sequence=512)
@@ -236,3 +236,73 @@ def test_a_measured_curve_decides_where_there_is_one() -> None:
     made = make(Layout(data=64, zero=1), micro_batch=8)
     slow, fast = step(made), step(made._replace(hardware=measured))
     assert slow.waiting_for(Kind.DATA) != fast.waiting_for(Kind.DATA)
+
+
+def test_a_measured_dip_does_not_make_a_larger_message_faster() -> None:
+    """A size that was measured too slow, as a single sweep gives now and then."""
+    points = tuple(Point(bytes=2.0**power, busbw=busbw) for power, busbw in ((20, 20), (22, 1), (24, 150)))
+    curve = Curve(points=points, source="one sweep")
+    times = [curve.seconds(2.0 ** (power / 4), 2.0 ** (power / 4), 1.0) for power in range(76, 112)]
+    assert times == sorted(times)
+
+
+def test_oversubscription_slows_what_crosses_the_spines_and_nothing_else() -> None:
+    even = H100.model_copy(update={"nodes_per_leaf": 8})
+    over = even.model_copy(update={"oversubscription": 4.0})
+    wide = make(Layout(data=512, zero=3), micro_batch=8)
+    assert step(wide._replace(hardware=over)).exposed[0].flow.seconds == pytest.approx(
+        4 * step(wide._replace(hardware=even)).exposed[0].flow.seconds, rel=0.05
+    )
+    near = make(Layout(data=64, zero=3), micro_batch=8)
+    assert step(near._replace(hardware=over)) == step(near._replace(hardware=even))
+    full, quarter = (
+        next(each for each in needs(wide._replace(hardware=which), step(wide), Run(), 600.0) if each.plane == "spine")
+        for which in (even, over)
+    )
+    assert quarter.available == pytest.approx(full.available / 4)
+
+
+def test_flows_that_hide_beside_the_same_computation_share_it() -> None:
+    """FSDP gathers and reduces: each would be hidden alone, both together are not."""
+    made = make(Layout(data=64, zero=3), micro_batch=8)
+    free = step(made).busy
+    gather, reduce = (each.flow.seconds for each in step(made).exposed)
+    slow = made._replace(hardware=H100.model_copy(update={"rail": H100.rail * gather / free / 0.9}))
+    first, second = step(slow).exposed
+    assert first.flow.seconds < free
+    assert second.flow.seconds < free
+    assert reduce < gather
+    assert first.flow.seconds + second.flow.seconds > free
+    assert first.seconds == pytest.approx(LEAK * first.flow.seconds)
+    assert second.seconds > LEAK * second.flow.seconds
+
+
+def test_zero_gathers_before_the_first_pass_what_plain_replicas_reduce_after_the_last() -> None:
+    hides = {flow.hides for flow in only(make(Layout(data=16, zero=0)), Kind.DATA)}
+    assert hides == {Hides.BACKWARD}
+    assert [flow.hides for flow in only(make(Layout(data=16, zero=1)), Kind.DATA)] == [Hides.BACKWARD, Hides.FORWARD]
+
+
+def test_what_nothing_hides_needs_to_take_a_tenth_of_the_computation() -> None:
+    made = make(Layout(tensor=8), micro_batch=8)
+    taken = step(made)
+    (flow,) = only(made, Kind.TENSOR)
+    need = next(each for each in needs(made, taken, Run(), 600.0) if each.plane == "node")
+    assert need.needed == pytest.approx(flow.sent.node / (taken.busy / 10) / 1e9)
+
+
+def test_a_restart_reads_the_checkpoint_once_for_each_reader() -> None:
+    made = make(Layout(data=16))
+    size = checkpoint_bytes(PLAIN, made.training)
+    for readers in (1, 16):
+        run = Run(readers=readers, restart_read_s=100)
+        need = next(each for each in needs(made, step(made), run, 600.0) if each.purpose == "restart, servers")
+        assert need.needed == pytest.approx(size * readers / 100 / 1e9)
+
+
+def test_parameter_servers_serve_every_part_of_every_worker() -> None:
+    """Tensor parallelism splits a worker's parameters over its GPUs; the servers still carry all of them."""
+    servers = ParameterServers(count=4, gigabytes=50)
+    whole = only(make(Layout(data=16, zero=0, servers=servers), micro_batch=8), Kind.SERVERS)[0].seconds
+    split = only(make(Layout(data=16, tensor=4, zero=0, servers=servers), micro_batch=8), Kind.SERVERS)[0].seconds
+    assert split == pytest.approx(whole)

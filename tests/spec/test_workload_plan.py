@@ -142,6 +142,16 @@ def test_layouts_are_compared_by_speed_and_by_whether_the_difference_is_one(ther
     assert [row.fits for row in table.rows] == [True, True, False, False]
 
 
+def test_layouts_of_different_size_are_compared_for_each_gpu(there: Hardware) -> None:
+    """Twice the GPUs are faster, and still the worse layout if they are not twice as fast."""
+    few, many = Layout(name="few", data=64, zero=3), Layout(name="many", data=256, zero=3)
+    table = compare(model("llama3-8b"), [many, few], Training(global_batch=256), there)
+    assert [row.layout.name for row in table.rows] == ["few", "many"]
+    assert table.rows[0].step is not None
+    assert table.rows[1].step is not None
+    assert table.rows[1].step.value < table.rows[0].step.value
+
+
 @pytest.mark.parametrize("name", ["llama3-405b", "deepseek-v3", "llama3-70b"])
 def test_a_search_over_4096_gpus_takes_less_than_ten_seconds(name: str) -> None:
     cluster = machine("dgx-h100", 512)

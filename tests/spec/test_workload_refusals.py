@@ -21,6 +21,7 @@ MODEL = {"layers": 32, "hidden": 4096, "heads": 32, "vocabulary": 50_000, "seque
         ({"tensor": 3}, {}, "layout.tensor", "does not divide the 32 heads"),
         ({"tensor": 16}, {}, "layout.tensor", "NVLink joins 8"),
         ({"data": 256}, {}, "layout.data", "256 GPUs, dgx-h100 has 128"),
+        ({"data": 32, "reinforcement": {"replicas": 4, "gpus_per_replica": 32}}, {}, "layout.data", "takes 160 GPUs"),
         ({"data": 5}, {"global_batch": 32}, "training.global_batch", "use 30"),
         ({"data": 8}, {"global_batch": 4}, "training.global_batch", "use 8"),
         ({"pipeline": 64}, {}, "layout.pipeline", "64 stages for 32 layers"),
