@@ -4,7 +4,7 @@ import pytest
 from published_runs import machine, model
 
 from spec.workload import LLAMA3, RSC1, Curve, Layout, Model, Point, Reinforcement, Run, Training, Zero
-from spec.workload.bands import FAILURES
+from spec.workload.bands import FAILURES, inverse
 from spec.workload.checkpoints import (
     availability_interval,
     checkpoint_bytes,
@@ -14,9 +14,10 @@ from spec.workload.checkpoints import (
     write_rate,
     young,
 )
-from spec.workload.compute import bubble
-from spec.workload.job import Job, job
+from spec.workload.compute import bubble, compute, update_seconds
+from spec.workload.job import Job, job, kept_by_layer
 from spec.workload.layout import ParameterServers
+from spec.workload.memory import memory
 from spec.workload.model import Experts
 from spec.workload.needs import needs
 from spec.workload.placement import Tier, group
@@ -306,3 +307,68 @@ def test_parameter_servers_serve_every_part_of_every_worker() -> None:
     whole = only(make(Layout(data=16, zero=0, servers=servers), micro_batch=8), Kind.SERVERS)[0].seconds
     split = only(make(Layout(data=16, tensor=4, zero=0, servers=servers), micro_batch=8), Kind.SERVERS)[0].seconds
     assert split == pytest.approx(whole)
+
+
+def test_the_update_moves_its_share_of_the_state_through_memory() -> None:
+    """Optimizer state in and out, gradients and weights once: 2·12 + 4 + 2 bytes a parameter, 3,350 GB/s."""
+    made = make(Layout(data=16, zero=1))
+    assert update_seconds(made) == pytest.approx(PLAIN.total_parameters / 16 * 30 / 3350e9)
+
+
+def test_attention_in_its_three_ways() -> None:
+    """Forward 1, backward 2, once more where the scores are not kept; half of all that where the mask is skipped."""
+    costs = {}
+    for flash, recompute in ((False, "none"), (False, "selective"), (True, "selective")):
+        costs[flash, recompute] = compute(make(Layout(data=16), flash=flash, recompute=recompute))
+    whole = costs[False, "none"].attention
+    assert costs[False, "selective"].attention == pytest.approx(whole * 4 / 3)
+    assert costs[True, "selective"].attention == pytest.approx(whole * 4 / 3 / 2)
+    spent = costs[False, "selective"].microbatch - costs[False, "none"].microbatch
+    assert spent == pytest.approx(whole / 3)
+
+
+def test_a_layer_keeps_34_of_sbh() -> None:
+    """arXiv:2205.05198, equation 1 without the scores; with SwiGLU of 8/3 the same 34, with grouped keys fewer."""
+    made = make(Layout(data=16))
+    unit = PLAIN.sequence * PLAIN.hidden
+    assert kept_by_layer(made) == pytest.approx(34 * unit)
+    gated = PLAIN.model_copy(update={"gated": True, "ffn": PLAIN.hidden * 8 // 3})
+    assert kept_by_layer(make(Layout(data=16), gated)) == pytest.approx(34 * unit, rel=1e-3)
+    grouped = PLAIN.model_copy(update={"kv_heads": 8})
+    assert kept_by_layer(make(Layout(data=16), grouped)) == pytest.approx((34 - 4 * 7 / 8) * unit)
+    assert kept_by_layer(make(Layout(data=2, tensor=8))) == pytest.approx(34 / 8 * unit)
+    plain = make(Layout(data=2, tensor=8, sequence_parallel=False))
+    assert kept_by_layer(plain) == pytest.approx((10 + 24 / 8) * unit)
+
+
+def test_scores_over_the_vocabulary_are_held_with_their_gradient() -> None:
+    held = memory(make(Layout(data=16), micro_batch=4))
+    assert held.logits == pytest.approx(2 * 4 * 4 * PLAIN.sequence * PLAIN.vocabulary / 2**30)
+
+
+def test_a_ring_of_islands_crosses_the_spines_once_for_each_leaf() -> None:
+    """64 GPUs on 8 nodes under 2 leaves: of the ring's 8 hops between nodes, 2 cross."""
+    where = group(H100.model_copy(update={"nodes_per_leaf": 4}), 64, 1)
+    wire = where.spread(63.0)
+    assert where.leaves == 2
+    assert wire.spine == pytest.approx(wire.fabric * 2 / 8)
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_a_policy_sent_beside_the_training_holds_it_up_less(asynchronous: bool) -> None:
+    rl = Reinforcement(replicas=4, gpus_per_replica=8, asynchronous=asynchronous)
+    made = job(PLAIN, Layout(data=16, reinforcement=rl), Training(global_batch=512), H100)
+    (sync,) = (each for each in step(made).exposed if each.flow.kind is Kind.POLICY)
+    assert sync.seconds == pytest.approx(sync.flow.seconds * (LEAK if asynchronous else 1))
+
+
+def test_each_node_writes_and_reads_its_share() -> None:
+    made = make(Layout(data=64))
+    found = {each.purpose: each.needed for each in needs(made, step(made), Run(), 600.0)}
+    for what in ("checkpoints written", "restart"):
+        assert found[f"{what}, one node"] == pytest.approx(found[f"{what}, servers"] / 8)
+
+
+def test_the_error_of_a_rate_holds_what_the_error_of_its_time_allows() -> None:
+    """A step of 10 s ± 25 % may take 7.5 s: a third more tokens a second."""
+    assert inverse(0.25) == pytest.approx(10 / 7.5 - 1)

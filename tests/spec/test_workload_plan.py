@@ -43,6 +43,13 @@ def test_hardware_follows_from_the_spec(there: Hardware) -> None:
     assert there.storage_write == 150  # three copies
 
 
+def test_storage_reads_no_faster_than_the_switches_between(clusters: Path) -> None:
+    spec = load(clusters / "h100-roce-1024.yaml")
+    storage = spec.networks.storage.model_copy(update={"uplink_gbps": 100.0, "oversubscription": 100.0})
+    narrow = spec.model_copy(update={"networks": spec.networks.model_copy(update={"storage": storage})})
+    assert hardware(derive(narrow)).storage_read == 8 * 100 / 8
+
+
 def test_a_plan_tells_every_plane_and_its_shortage(there: Hardware) -> None:
     run = Run(
         tokens=1e12,
@@ -67,6 +74,8 @@ def test_a_plan_tells_every_plane_and_its_shortage(there: Hardware) -> None:
     assert planned.cost is not None
     assert planned.cost.price is not None
     assert planned.cost.price.value == pytest.approx(planned.cost.gpu_hours.value * 2.5)
+    undisturbed = 1e12 / planned.step.tokens_per_second.value / 86_400
+    assert planned.cost.days.value == pytest.approx(undisturbed / planned.checkpoints.goodput.value)
 
 
 def test_the_first_bottleneck_is_what_holds_it_back(there: Hardware) -> None:
