@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from spec.workload.bands import MEMORY
 from spec.workload.job import Job
 from spec.workload.layout import Zero
 from spec.workload.memory import Memory
@@ -56,7 +57,8 @@ def _memory(job: Job, held: Memory) -> Iterator[Finding]:
     yield Finding(
         "memory",
         0.0,
-        f"{held.all:.0f} GiB needed, {room:.0f} GiB there; {largest} take {getattr(held, largest):.0f} GiB",
+        f"{held.all:.0f} GiB ± {MEMORY * 100:.0f} % needed, {room:.0f} GiB there; "
+        f"{largest} take {getattr(held, largest):.0f} GiB",
         change,
     )
 
