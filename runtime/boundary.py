@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from runtime.order import seed_of
 
@@ -70,3 +70,11 @@ class Boundary:
             for state in optimizer.state.values():
                 tensors += [each for each in state.values() if isinstance(each, torch.Tensor)]
         return [each._version for each in tensors]
+
+
+def forget(scaler: Any) -> None:
+    """Has a gradient scaler forget that it was asked to unscale the gradients of a step that was left out: it would
+    refuse the next. Its scale stays.
+    """
+    if getattr(scaler, "_scale", None) is not None:
+        scaler.update(new_scale=scaler.get_scale())

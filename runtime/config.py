@@ -11,10 +11,12 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 
+from runtime.batch import BatchConfig
 from runtime.checkpoint.config import CheckpointConfig
 from runtime.checkpoint.triggers import Triggers
 from runtime.exits import Exit
 from runtime.failures.loss import LossConfig
+from runtime.failures.replicas import ReplicaConfig
 from runtime.failures.restarts import RestartConfig
 from runtime.failures.watchdog import WatchdogConfig
 from runtime.stops.stop import StopConfig
@@ -26,25 +28,17 @@ class ConfigError(ValueError):
     """A configuration that cannot be used. Each line is `where: what is wrong · what to do`."""
 
 
-class ReplicaConfig(BaseModel):
-    """Every how many steps the replicas' parameters are compared; on a difference the job stops, for weights that have
-    parted do not meet again. For data parallelism without shards; a comparison reads all parameters once."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    every_steps: int | None = Field(default=None, ge=1)
-
-
 class RunConfig(BaseModel):
     """The whole of it. `steps` and `epochs` say when the run is done, whichever comes first; without both it goes on
-    until its data ends or it is stopped. `control_s` is how long the ranks wait for each other at an
-    agreement."""
+    until its data ends or it is stopped. `batch`, where the number of ranks may change: what a step is then.
+    `control_s` is how long the ranks wait for each other at an agreement."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     steps: int | None = Field(default=None, ge=1)
     epochs: int | None = Field(default=None, ge=1)
     seed: int = Field(default=0, ge=0, lt=1 << 63)
+    batch: BatchConfig | None = None
     control_s: float = Field(default=600.0, gt=0)
     checkpoints: CheckpointConfig
     save: Triggers = Triggers(every_s=600)

@@ -3,6 +3,7 @@
 import random
 from datetime import timedelta
 
+from runtime.failures import recorder
 from runtime.failures.emergency import after
 from runtime.place import Place, place
 from runtime.stops.leave import leave
@@ -22,6 +23,7 @@ def connect(backend: str | None = None, limit_s: float = 600.0, seed: int | None
     import torch.distributed as dist
 
     here = place()
+    recorder.prepare()
     if torch.cuda.is_available():
         torch.cuda.set_device(here.local_rank % torch.cuda.device_count())
     if seed is not None:

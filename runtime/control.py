@@ -4,6 +4,7 @@ The collectives go over a gloo group of their own: a broken NCCL communicator do
 time limit, so that a lost peer is an error and not a hang.
 """
 
+import os
 from datetime import timedelta
 from typing import Any
 
@@ -76,6 +77,13 @@ class Control:
             raise PeerLostError(str(lost)) from None
         raw = [each.numpy().tobytes() for each in found]
         return [each[8 : 8 + int.from_bytes(each[:8], "little")] for each in raw]
+
+    def named(self, attempt: str) -> str:
+        """A name for this start of the job that no other has, the same on all ranks, and begins with rank 0's own.
+
+        torchrun's agents count the starts each for itself, and those after a change of membership not at all.
+        """
+        return self.gather(f"{attempt}.{os.urandom(4).hex()}".encode())[0].decode()
 
     def barrier(self) -> None:
         """Waits until all ranks are here."""

@@ -16,7 +16,8 @@ import torch
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDataset, RandomSampler, SequentialSampler
 from torch.utils.data import get_worker_info as worker
 
-from runtime.order import DataError, Order, Share, seed_of
+from runtime.batch import BatchConfig, share
+from runtime.order import DataError, Order, Slice, seed_of
 from runtime.place import Place
 from runtime.stops.signals import shield
 
@@ -40,13 +41,13 @@ class Batches:
 
     Iterating goes to the end of the epoch; `until` further. Batches are always full: the last of an epoch takes its
     missing samples from the next one, which begins that much later. `used` says that the training has consumed what
-    was handed out; only then it counts.
+    was handed out; only then it counts. A batch may come in several micro-batches (`parts`), always all of them.
     """
 
     def __init__(
         self,
         source: Any,
-        batch: int,
+        batch: int | BatchConfig,
         *,
         seed: int = 0,
         shuffle: bool = True,
@@ -56,7 +57,8 @@ class Batches:
         **loader: Any,
     ) -> None:
         """Args: source, a dataset with `len` and `[index]`, or a `Sequential`, which comes in its own order; batch, the
-        samples of all ranks together in one batch; workers, processes that prepare batches, which do not see the
+        samples of all ranks together in a step, or the `batch` of a run's configuration, which makes micro-batches of
+        it and follows the number of ranks; workers, processes that prepare batches, which do not see the
         signals that are meant for the job; loader, further options of torch's DataLoader. What a dataset draws at
         random for a sample (from random, numpy.random or torch) depends on seed and position alone. Raises DataError.
         """
@@ -65,7 +67,12 @@ class Batches:
                 f"{', '.join(wrong)} · batches are made from source, batch, seed and workers · leave it out"
             )
         self.source, self.seed, self.workers = source, seed, workers
-        self.share = Share(batch, place.rank, place.world) if place else Share(batch)
+        rank, world = (place.rank, place.world) if place else (0, 1)
+        if isinstance(batch, BatchConfig):
+            step = share(batch, world)
+            self.slice = Slice(step.batch, rank, world, step.accumulate)
+        else:
+            self.slice = Slice(batch, rank, world)
         self.order: Order | None = None
         if not isinstance(source, Sequential):
             if not (hasattr(source, "__getitem__") and hasattr(source, "__len__")):
@@ -81,8 +88,13 @@ class Batches:
 
     @property
     def batch(self) -> int:
-        """Samples of all ranks in a batch."""
-        return self.share.batch
+        """Samples of all ranks in a step."""
+        return self.slice.batch
+
+    @property
+    def parts(self) -> int:
+        """Micro-batches of a step on this rank: what iterating gives."""
+        return self.slice.parts
 
     @property
     def epoch(self) -> int:
@@ -90,33 +102,33 @@ class Batches:
         return self.order.epoch(self.consumed) if self.order else 0
 
     def __len__(self) -> int:
-        """Batches to the end of the epoch. Raises TypeError where the data has no length."""
+        """Micro-batches to the end of the epoch. Raises TypeError where the data has no length."""
         if self.order is None:
             raise TypeError(f"{type(self.source).__name__} has no length")
-        return math.ceil(((self.epoch + 1) * self.order.length - self.consumed) / self.batch)
+        return self.parts * math.ceil(((self.epoch + 1) * self.order.length - self.consumed) / self.batch)
 
     def __iter__(self) -> Iterator[Any]:
         return self.until((self.epoch + 1) * self.order.length if self.order else None)
 
     def until(self, end: int | None) -> Iterator[Any]:
-        """Batches from where the training is until `end` samples are handed out, or for ever."""
+        """Micro-batches from where the training is until `end` samples are handed out, or for ever."""
         self._handed = self.consumed
         loader = self._loader(self.consumed, end)
         with shield() if self.workers else nullcontext():
             batches = iter(loader)
         for batch in batches:
-            self._handed += self.batch
+            self._handed += self.batch // self.parts
             yield batch
 
     def used(self, batches: int | None = None) -> int:
-        """Says that the training has consumed so many batches, or all that were handed out. Returns their samples, over
-        all ranks. A framework that takes batches ahead must say how many."""
-        fresh = self._handed - self.consumed if batches is None else batches * self.batch
+        """Says that the training has consumed so many micro-batches, or all that were handed out. Returns their
+        samples, over all ranks. A framework that takes batches ahead must say how many."""
+        fresh = self._handed - self.consumed if batches is None else batches * self.batch // self.parts
         self.consumed += fresh
         return fresh
 
     def skip(self, batches: int) -> None:
-        """Leaves batches out, as those that a loss could not be trusted on."""
+        """Leaves whole batches out, as those that a loss could not be trusted on."""
         self.consumed += batches * self.batch
         self._handed = self.consumed
 
@@ -150,16 +162,19 @@ class Batches:
             **self._options,
         }
         if self.order is None:
-            stream = _Stream(self.source, self.seed, self.share, start, end)
-            return DataLoader(stream, batch_size=self.share.size, **options)
-        keys = _Keys(self.order, self.share, start, end)
+            stream = _Stream(self.source, self.seed, self.slice, start, end)
+            return DataLoader(stream, batch_size=self.slice.micro, **options)
+        keys = _Keys(self.order, self.slice, start, end)
         return DataLoader(_Seeded(self.source, self.seed), batch_sampler=keys, **options)
 
 
-def adopt(loader: Any, *, seed: int = 0, place: Place | None = None, **options: Any) -> Batches:
+def adopt(
+    loader: Any, *, seed: int = 0, place: Place | None = None, batch: BatchConfig | None = None, **options: Any
+) -> Batches:
     """Batches from a DataLoader as people have it: its dataset, batch size (a rank's), shuffling, workers and options.
 
-    Raises DataError where the loader's order is its own, so that no position could be found in it again.
+    With `batch`, the loader's batch size is that of a micro-batch. Raises DataError where it is another, or where the
+    loader's order is its own, so that no position could be found in it again.
     """
     if isinstance(loader, Batches):
         return loader
@@ -180,10 +195,15 @@ def adopt(loader: Any, *, seed: int = 0, place: Place | None = None, **options: 
             f"{which} · a sampler of one's own decides the order, and a run could not find its place in it again · "
             "use runtime.data.Batches, or a dataset that is in the order wanted with shuffle=False"
         )
+    if batch is not None and loader.batch_size != batch.micro:
+        raise DataError(
+            f"a DataLoader of batch_size {loader.batch_size}, but batch.micro is {batch.micro} · each is the samples "
+            "that a rank takes at a time · make them equal"
+        )
     kept = {name: getattr(loader, name) for name in COPIED if getattr(loader, name, None)}
     return Batches(
         loader.dataset,
-        loader.batch_size * (place.world if place else 1),
+        batch or loader.batch_size * (place.world if place else 1),
         seed=seed,
         shuffle=isinstance(sampler, RandomSampler) or getattr(sampler, "shuffle", False) is True,
         place=place,
@@ -199,22 +219,17 @@ Key = tuple[int, int]
 
 
 class _Keys:
-    """A batch sampler: this rank's keys, batch by batch."""
+    """A batch sampler: this rank's keys, micro-batch by micro-batch."""
 
-    def __init__(self, order: Order, share: Share, start: int, end: int | None) -> None:
-        self.order, self.share, self.start, self.end = order, share, start, end
+    def __init__(self, order: Order, slice: Slice, start: int, end: int | None) -> None:
+        self.order, self.slice, self.start, self.end = order, slice, start, end
 
     def __iter__(self) -> Iterator[list[Key]]:
-        steps = itertools.count(self.start, self.share.batch)
-        for each in itertools.takewhile(lambda at: self.end is None or at < self.end, steps):
-            first = self.share.start(each)
-            yield list(
-                zip(
-                    range(first, first + self.share.size),
-                    self.order.at(first, self.share.size).tolist(),
-                    strict=True,
-                )
-            )
+        size = self.slice.micro
+        steps = itertools.count(self.start, self.slice.batch)
+        for step in itertools.takewhile(lambda at: self.end is None or at < self.end, steps):
+            for first in self.slice.starts(step):
+                yield list(zip(range(first, first + size), self.order.at(first, size).tolist(), strict=True))
 
 
 class _Seeded(Dataset[Any]):
@@ -236,28 +251,31 @@ class _Seeded(Dataset[Any]):
 
 
 class _Stream(IterableDataset[Any]):
-    """A rank's samples of data that is read in order. Each worker reads all, and keeps every n-th batch for its own."""
+    """A rank's samples of data that is read in order. Each worker reads all, and keeps every n-th micro-batch for its
+    own."""
 
-    def __init__(self, source: Sequential, seed: int, share: Share, start: int, end: int | None) -> None:
-        self.source, self.seed, self.share, self.start, self.end = source, seed, share, start, end
+    def __init__(self, source: Sequential, seed: int, slice: Slice, start: int, end: int | None) -> None:
+        self.source, self.seed, self.slice, self.start, self.end = source, seed, slice, start, end
 
     def __iter__(self) -> Iterator[Any]:
         own = worker()
         number, of = (own.id, own.num_workers) if own else (0, 1)
         samples = self.source.begin(self.start)
-        first, size = self.share.start(0), self.share.size
-        for count in itertools.count():
-            position = self.start + count * self.share.batch
+        batch, size = self.slice.batch, self.slice.micro
+        turn = 0
+        for position in itertools.count(self.start, batch):
             if self.end is not None and position >= self.end:
                 return
             with _own_random():
                 _draw_from(seed_of(self.seed, position))
                 # Every rank reads the whole batch: so all end together where the data ends in the middle of one.
-                whole = list(itertools.islice(samples, self.share.batch))
-            if len(whole) < self.share.batch:
+                whole = list(itertools.islice(samples, batch))
+            if len(whole) < batch:
                 return
-            if count % of == number:
-                yield from whole[first : first + size]
+            for first in self.slice.starts(0):
+                if turn % of == number:
+                    yield from whole[first : first + size]
+                turn += 1
 
 
 def _draw_from(seed: int) -> None:

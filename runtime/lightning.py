@@ -14,8 +14,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.callbacks import GradientAccumulationScheduler
 
-from runtime.config import Told, load
+from runtime.batch import share
+from runtime.config import ConfigError, Told, load
 from runtime.data import Batches, adopt
 from runtime.exits import Exit
 from runtime.place import place
@@ -42,7 +44,8 @@ class Epochs:
 class Resilient(Callback):
     """Joins a Trainer to a run. `config` as for Run; the Trainer's max_steps and max_epochs hold beside its own limits.
 
-    Works with automatic optimization, one process a rank (torchrun or srun), and one set of training data.
+    Works with automatic optimization, one process a rank (torchrun or srun), and one set of training data. With `batch`
+    in the configuration the Trainer accumulates as many batches as this number of ranks needs.
     """
 
     def __init__(self, config: Told, extra: "Mapping[str, Stateful] | None" = None) -> None:
@@ -56,8 +59,21 @@ class Resilient(Callback):
 
     def data(self, loader: Any) -> Epochs:
         """What to give to `fit`, made of a DataLoader or Batches. Raises DataError."""
-        self._batches = adopt(loader, seed=self.config.seed, place=place())
+        self._batches = adopt(loader, seed=self.config.seed, place=place(), batch=self.config.batch)
         return Epochs(self._batches)
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Sets what the Trainer accumulates, before the module asks for it. Raises ConfigError."""
+        if self.config.batch is None or stage != "fit":
+            return
+        scheduled = any(isinstance(each, GradientAccumulationScheduler) for each in trainer.callbacks)  # type: ignore[attr-defined]
+        needed = share(self.config.batch, place().world).accumulate
+        if scheduled or trainer.accumulate_grad_batches not in (1, needed):
+            raise ConfigError(
+                "accumulate_grad_batches: the Trainer has its own, but `batch` in the run's configuration says how "
+                "many batches are accumulated at each number of ranks · leave one of them out"
+            )
+        trainer.accumulate_grad_batches = needed
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Resumes, and sets the Trainer's own counts."""

@@ -4,7 +4,7 @@ from typing import Any
 
 from runtime.control import Control
 from runtime.events import Tell, silence
-from runtime.failures.loss import Action, Course, LossConfig, LossError, judge, resumed
+from runtime.failures.loss import Action, Course, LossConfig, LossError, judge, resumed, wish
 
 
 class Losses:
@@ -13,27 +13,29 @@ class Losses:
     def __init__(self, config: LossConfig, control: Control, step: int, tell: Tell = silence) -> None:
         self._config, self._control, self._tell = config, control, tell
         self._course = resumed(Course(), step)
-        self.back: bool | None = None
-        """Set where the run is to go back to a checkpoint: true to an older one than was loaded last."""
-
-    @property
-    def loaded(self) -> int:
-        """The step that was resumed from last."""
-        return self._course.loaded
+        self.back: int | None = None
+        """Set where the run is to go back: to a checkpoint of an earlier step than this."""
 
     def accept(self, step: int, loss: Any) -> bool:
         """Whether to use the gradients of `step`. Raises LossError on all ranks where the policy is to stop."""
-        found = judge(self._config, self._course, step, float(loss))
-        self._course = found.course
-        action, older = self._control.highest(int(found.action), int(found.older))
-        if action == Action.GO:
+        value = float(loss.detach() if hasattr(loss, "detach") else loss)
+        wanted, reason = wish(self._config, self._course, step, value)
+        # One number for the worst wish and for who has it.
+        place = self._control.place
+        (highest,) = self._control.highest(wanted * place.world + place.rank)
+        worst, rank = Action(highest // place.world), highest % place.world
+        known = step in self._course.bad
+        found = judge(self._config, self._course, step, value, worst)
+        self._course, self.back = found.course, found.before
+        if found.action is Action.GO:
             return True
-        reason = found.reason or "on another rank"
-        if action == Action.STOP:
-            raise LossError(f"step {step}: {reason} · look at the data before it and the learning rate")
-        if action == Action.ROLL_BACK:
-            self.back = bool(older)
-        self._tell("loss.skipped", step=step, reason=reason, rolls_back=action == Action.ROLL_BACK)
+        reason = reason or f"it is bad on rank {rank}"
+        if found.action is Action.STOP:
+            limit = self._config.roll_backs
+            after = f", after {limit} roll-backs" if found.course.roll_backs > limit else ""
+            raise LossError(f"step {step}: {reason}{after} · look at the data before it and the learning rate")
+        bad = None if known else rank
+        self._tell("loss.skipped", step=step, bad_rank=bad, reason=reason, rolls_back=self.back is not None)
         return False
 
     def went_back(self, step: int) -> None:

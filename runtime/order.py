@@ -59,20 +59,27 @@ class Order:
 
 
 @dataclass(frozen=True)
-class Share:
-    """Which part of each batch of `batch` samples is a rank's: an equal, contiguous one, in the order of ranks."""
+class Slice:
+    """Which part of each batch of `batch` samples is a rank's: an equal, contiguous one, in the order of ranks.
+
+    The rank takes it in `parts` micro-batches, which changes neither the batch nor its order.
+    """
 
     batch: int
     rank: int = 0
     world: int = 1
+    parts: int = 1
 
     def __post_init__(self) -> None:
-        if self.batch < 1 or self.batch % self.world:
-            below = self.batch - self.batch % self.world
-            near = " or ".join(str(each) for each in (below, below + self.world) if each > 0)
+        if self.batch < 1 or self.batch % (self.world * self.parts):
+            each = self.world * self.parts
+            below = self.batch - self.batch % each
+            near = " or ".join(str(size) for size in (below, below + each) if size > 0)
+            parts = f" in {self.parts} parts each" if self.parts > 1 else ""
             raise DataError(
-                f"a batch of {self.batch} does not divide over {self.world} ranks · the batch counts the samples of "
-                f"all ranks together · take {near}, or another number of ranks"
+                f"a batch of {self.batch} does not divide over {self.world} ranks{parts} · the batch counts the "
+                f"samples of all ranks together · take {near}, another number of ranks, or a batch that follows them: "
+                "`batch:` in the run's configuration"
             )
 
     @property
@@ -80,9 +87,19 @@ class Share:
         """Samples of each rank in a batch."""
         return self.batch // self.world
 
+    @property
+    def micro(self) -> int:
+        """Samples of each rank in a micro-batch."""
+        return self.size // self.parts
+
     def start(self, position: int) -> int:
         """The first position that is this rank's in the batch that begins at `position`."""
         return position + self.rank * self.size
+
+    def starts(self, position: int) -> range:
+        """The first positions of this rank's micro-batches in the batch that begins at `position`."""
+        first = self.start(position)
+        return range(first, first + self.size, self.micro)
 
 
 def seed_of(seed: int, position: int) -> int:

@@ -8,7 +8,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class Place(BaseModel):
-    """A rank among its peers. `attempt` differs between starts of the same job, and is the same on all its ranks."""
+    """A rank among its peers. `attempt` names a start of the job, as far as this rank knows: the ranks agree on a name
+    that is the same on all and differs between starts (`Control.named`)."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

@@ -15,12 +15,13 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from runtime.boundary import Boundary
+from runtime.batch import Share, not_kept, shared
+from runtime.boundary import Boundary, forget
 from runtime.checkpoint.checkpointer import Checkpointer
 from runtime.checkpoint.format import CheckpointError
-from runtime.checkpoint.state import Stateful, Training, parameters
+from runtime.checkpoint.state import Stateful, Training
 from runtime.config import RunConfig, Told, load
 from runtime.control import Control
 from runtime.data import Batches, adopt
@@ -28,20 +29,30 @@ from runtime.events import Tell
 from runtime.exits import Exit
 from runtime.failures.emergency import after
 from runtime.failures.loss import LossError
-from runtime.failures.replicas import compare, digest
+from runtime.failures.replicas import ReplicaError
 from runtime.failures.restarts import Restarts
 from runtime.failures.watchdog import Watchdog
+from runtime.gather import Gather
+from runtime.limits import Limits
 from runtime.losses import Losses
 from runtime.place import Place, place
+from runtime.rate import Rate
+from runtime.replicas import Replicas
 from runtime.schedule import Schedule
+from runtime.stops.account import account
 from runtime.stops.leave import leave
 from runtime.stops.signals import watch
 from runtime.stops.stop import Stop, Stopper
 from runtime.telemetry import Telemetry
+from runtime.telemetry.overlap import Overlap
 
 if TYPE_CHECKING:
     from torch.nn import Module
     from torch.optim import Optimizer
+
+
+BEGIN_S = 24 * 3600.0
+"""How long resuming may take where nobody kills it: each call to storage and each agreement has a limit of its own."""
 
 
 class Run:
@@ -70,13 +81,20 @@ class Run:
         self.place = here or place()
         self.data: Batches | None = None
         if data is not None:
-            self.data = adopt(data, seed=self.config.seed, place=self.place)
+            self.data = adopt(data, seed=self.config.seed, place=self.place, batch=self.config.batch)
+        made = (self.data.batch, self.data.parts) if self.data is not None else None
+        self.share: Share = shared(self.config.batch, self.place.world, made)
+        """What a step is at this world size: how many micro-batches this rank adds up, and the batch over all ranks."""
+        self._gather = Gather(self.share.accumulate if self.config.batch else None, model)
         self.training = Training(model, optimizer, scheduler, scaler, self.data, dict(extra or {}))
         self.number = 0
         """Steps that are done, over all starts of the run."""
         self.resumed = False
         self.stop: Stop | None = None
         self._saved: int | None = None
+        """The step whose save was begun and has not failed."""
+        self._stands: int | None = None
+        """The step of the newest checkpoint that is known to be whole."""
         self._stream: Iterator[Any] | None = None
         self._useful = True
 
@@ -96,40 +114,55 @@ class Run:
 
     def begin(self) -> None:
         """Joins everything and resumes: `with run` does it. Leaves with the code of the failure where that fails."""
-        self.telemetry = Telemetry(self.config.telemetry, self.place)
-        self.tell: Tell = self.telemetry
         try:
             self.control = Control(self.place, self.config.control_s)
-            self.stopper = Stopper(self.config.stops, self.place, self.control, self.tell)
-            self.checkpointer = Checkpointer(self.config.checkpoints, self.place, self.control, self.tell)
-            resumed = self.checkpointer.restore(self.training)
-            if resumed is not None:
-                self.number, self._saved, self.resumed = resumed.step, resumed.step, True
-            self.restarts = Restarts(
-                self.config.restarts,
-                self.config.checkpoints.folder / "starts.json",
-                self.place,
-                self.control,
-                self.tell,
-            )
-            self.restarts.begin(self.number, lambda: self.stopper.killed() is not None)
+            self.place = self.place.model_copy(update={"attempt": self.control.named(self.place.attempt)})
         except Exception as error:
-            exit = after(error, tell=self.tell)
-            self.telemetry.close()
-            leave(exit)
+            self._refuse(error, Telemetry(self.config.telemetry, self.place))
+        self.telemetry = Telemetry(self.config.telemetry, self.place)
+        self.tell: Tell = self.telemetry
+        restarts: Restarts | None = None
+        folder, stall_s = self.config.checkpoints.folder, self.config.checkpoints.stall_limit_s
+        try:
+            self._rate = Rate(self.training.optimizers, self.share.rate)
+            self.stopper = Stopper(self.config.stops, self.place, self.control, self.tell)
+            self.limits = Limits(self.config, self.stopper)
+            history = folder / "starts.json"
+            restarts = Restarts(self.config.restarts, history, self.place, self.control, self.tell, stall_s)
+            self.restarts = restarts
+            stacks, killed = folder / "stacks", self.stopper.killed
+            self.watchdog = Watchdog(self.config.watchdog, self.place, stacks, self.tell, killed).start()
+            with self.watchdog.patient(BEGIN_S):
+                self._resume()
+        except Exception as error:
+            self._refuse(error, self.telemetry, restarts)
         self.boundary = Boundary(self.training.model, self.training.optimizers, self.config.seed, self.place.rank)
         self.boundary.at(self.number)
         self.schedule = Schedule(self.config.save, self.control, self.number)
         self.schedule.failures, self.schedule.observed_s = self.restarts.failures()
         self.losses = Losses(self.config.loss, self.control, self.number, self.tell)
-        self.watchdog = Watchdog(
-            self.config.watchdog,
-            self.place,
-            self.config.checkpoints.folder / "stacks",
-            self.tell,
-            self.stopper.killed,
-        ).start()
-        self.tell("run.began", step=self.number, world=self.place.world, resumed=self.resumed)
+        self.overlap = Overlap(self.training.model)
+        self.tell(
+            "run.began",
+            step=self.number,
+            world=self.place.world,
+            resumed=self.resumed,
+            batch=self.share.batch,
+            accumulate=self.share.accumulate,
+        )
+        if asked := not_kept(self.config.batch, self.share, self.place.world):
+            self.tell("batch.not_kept", **asked, rates=self._rate.effective(self.training.optimizers))
+
+    def _resume(self) -> None:
+        self.checkpointer = Checkpointer(self.config.checkpoints, self.place, self.control, self.tell)
+        self.restarts.begin(lambda: self.stopper.wanted)
+        resumed = self.checkpointer.restore(self.training)
+        if resumed is not None:
+            self.number = self._saved = self._stands = resumed.step
+            self.resumed = True
+        self.restarts.resumed(self.number, lambda: self.stopper.wanted)
+        self.replicas = Replicas(self.config.replicas, self.training.model, self.control, self.tell)
+        self.replicas.begin(self.number)
 
     @property
     def over(self) -> bool:
@@ -143,12 +176,18 @@ class Run:
             self.config.epochs is not None and self.data is not None and self.data.epoch >= self.config.epochs
         )
 
+    @property
+    def gathering(self) -> bool:
+        """Whether the micro-batch just taken is not the last of its step: add up its gradients, and take the next."""
+        return self._gather.more
+
     def phase(self, name: str) -> AbstractContextManager[None]:
         """A part of the step, for telemetry: `with run.phase("forward"):`."""
         return self.telemetry.phase(name)
 
     def batches(self) -> Iterator[Any]:
-        """This rank's batches, over all epochs, until the run is over or its data ends."""
+        """This rank's batches, over all epochs, until the run is over or its data ends; with `batch` in the
+        configuration micro-batches, of which `share.accumulate` are a step."""
         if self.data is None:
             raise RuntimeError("the run has no data · give data= to Run, or use run.steps()")
         while not self.over:
@@ -156,6 +195,7 @@ class Run:
                 batch = next(self._batches(self.data), _END)
             if batch is _END:
                 return
+            self._gather.take()
             yield batch
 
     def steps(self) -> Iterator[int]:
@@ -177,34 +217,49 @@ class Run:
 
         Args: loss and grad_norm, numbers or tensors of one; samples and tokens, this rank's own, for rates; metric, by
         which the best checkpoints are kept; batches, how many this step took where a framework takes them ahead.
-        Raises PeerLostError, DesyncError, LossError, and what a save fails with where the policy is to stop.
+        Raises PeerLostError, DesyncError, LossError, and what a save fails with where the policy is to stop; and
+        RuntimeError after fewer micro-batches than a step has.
         """
+        self._gather.end(batches)
+        if not self._useful:
+            forget(self.training.scaler)
         if self.losses.back is not None:
-            self._go_back(older=self.losses.back)
+            self.telemetry.step_done(self.number + 1, loss=loss, grad_norm=grad_norm, useful=False)
+            self._go_back(self.losses.back)
             return
         self.number += 1
         used = self.data.used(batches) if self.data is not None else 0
         self.boundary.at(self.number)
         rate = used // self.place.world if samples is None else samples
         self.telemetry.step_done(
-            self.number, samples=rate, tokens=tokens, loss=loss, grad_norm=grad_norm, useful=self._useful
+            self.number,
+            samples=rate,
+            tokens=tokens,
+            loss=loss,
+            grad_norm=grad_norm,
+            useful=self._useful,
+            communication=self.overlap.sample(),
         )
-        self._useful = True
+        useful, self._useful = self._useful, True
         self.watchdog.beat(self.number)
-        self._compare_replicas()
+        self._look_at_replicas()
         self._look_at_saves()
         self.stop = self.stopper.at_boundary(self.number)
-        if self.stop is None and self.schedule.due(self.number):
+        # After a step that was left out, the weights are the old ones: saves of a bad stretch would push out good ones.
+        if self.stop is None and self.schedule.due(self.number) and useful:
             with self.phase("checkpoint"):
                 self._save(metric=metric)
 
     def accepts(self, loss: Any) -> bool:
         """Whether to use the gradients of this step; asked before the optimizer, on all ranks. False for a loss that is
-        no number or a spike, by the policy: then the optimizer is left out, and `step` goes on, or back to a save.
+        no number or a spike, by the policy: then the optimizer is left out, and `step` goes on, or back to a save. What
+        the forward pass did to running statistics is undone.
 
         Waits for the device. Raises LossError, on all ranks, where the policy is to stop.
         """
         self._useful = self.losses.accept(self.number + 1, loss)
+        if not self._useful:
+            self.boundary.restore()
         return self._useful
 
     def end(self, error: BaseException | None = None) -> Exit:
@@ -213,12 +268,23 @@ class Run:
         Returns the code to leave with. Never raises.
         """
         self._stream = None
-        with self.watchdog.patient(self._patience_s):
+        with self.watchdog.patient(self.limits.boundary_s):
             exit = self._failed(error) if error is not None else self._ended()
             exit = self.stopper.finish(exit)
-        self.restarts.ended(exit)
+        self.watchdog.close()
+        if exit is Exit.RESUMABLE_STOP and self.stop is not None:
+            account(self.stop.step, self.stop.reasons)
+        self.restarts.ended(exit, self.limits.closing_s)
         self._close()
         return exit
+
+    def _refuse(self, error: Exception, telemetry: Telemetry, restarts: Restarts | None = None) -> NoReturn:
+        """Leaves with the code of what the run could not begin for."""
+        exit = after(error, tell=telemetry)
+        if restarts is not None:
+            restarts.ended(exit, self.limits.closing_s)
+        telemetry.close()
+        leave(exit)
 
     def _batches(self, data: Batches) -> Iterator[Any]:
         if self._stream is None:
@@ -226,44 +292,44 @@ class Run:
             self._stream = data.until(epochs * order.length if epochs is not None and order is not None else None)
         return self._stream
 
-    def _save(self, metric: float | None = None) -> None:
-        with self.watchdog.patient(self._patience_s):  # for the save before this one, if storage is slow
-            stall_s = self.checkpointer.save(self.training, self.number, metric)
+    def _save(self, metric: float | None = None, within_s: float | None = None) -> None:
+        with self.watchdog.patient(self.limits.boundary_s):  # for the save before this one, if storage is slow
+            stall_s = self.checkpointer.save(self.training, self.number, metric, within_s=within_s)
         self.schedule.saved(self.number, stall_s)
-        self._saved = self.number
+        self._saved = self.checkpointer.begun
 
-    def _go_back(self, older: bool) -> None:
-        """To the newest checkpoint, or to one before the last loaded. Its data comes again, less what is bad."""
-        was, before = self.number, self.losses.loaded if older else None
+    def _go_back(self, before: int) -> None:
+        """To the newest checkpoint of an earlier step than `before`. Its data comes again, less what is bad."""
+        was = self.number
         self._stream = None
-        resumed = self.checkpointer.restore(self.training, before)
+        with self.watchdog.patient(self.limits.boundary_s), self.phase("checkpoint"):
+            resumed = self.checkpointer.restore(self.training, before)
+        self._look_at_saves()  # those of the way that is left
         if resumed is None:
-            raise LossError(f"the loss is bad after step {was}, and there is no checkpoint to go back to · look at it")
-        self.number = self._saved = resumed.step
+            raise LossError(
+                f"the loss is bad after step {was}, and there is no checkpoint from before step {before} · look at the "
+                "data before it and the learning rate"
+            )
+        forget(self.training.scaler)
+        self.number = self._saved = self._stands = resumed.step
         self.losses.went_back(resumed.step)
         self.schedule.back(resumed.step)
         self.boundary.at(self.number)
+        self._useful = True
         self.tell("loss.rolled_back", step=resumed.step, left=was)
 
-    def _compare_replicas(self) -> None:
-        every = self.config.replicas.every_steps
-        if every is None or self.number % every or self.place.world == 1:
-            return
-        found = digest(each for _, each in sorted(parameters(self.training.model).items()))
-        if differing := compare(self.control, "model", found, self.number, "parameters", self.tell):
+    def _look_at_replicas(self) -> None:
+        try:
+            self.replicas.look(self.number)
+        except ReplicaError:
             self.boundary.spoil()
-            ranks = ", ".join(map(str, differing.ranks))
-            raise ReplicaError(f"replicas differ after step {self.number}: ranks {ranks} · examine their nodes")
-
-    @property
-    def _patience_s(self) -> float:
-        """How long a boundary may take that waits for a save: each has a limit of its own."""
-        return 2 * self.config.checkpoints.save_limit_s + self.config.stops.meeting_s + self.config.watchdog.limit_s
+            raise
 
     def _look_at_saves(self) -> None:
         """How long saves take, for the stop and the schedule; and whether one failed for which the job is to stop."""
         for outcome in self.checkpointer.poll():
             if outcome.safe:
+                self._stands = outcome.step
                 self.schedule.save_s = outcome.seconds
                 self.stopper.saved(outcome.seconds)
             elif outcome.step == self._saved:
@@ -276,44 +342,44 @@ class Run:
         wanted = self.stop is None or self.stop.save
         try:
             if wanted and self._saved != self.number:
-                self._save()
-            self.checkpointer.finish(self._left_s())
+                self._save(within_s=self.limits.save_s)
+            ended = self._finished()
             self._look_at_saves()
         except Exception as error:
             return after(error, tell=self.tell)
-        if wanted and self._saved != self.number:
-            return Exit.RESUMABLE_FAILURE  # the save's own event says why; an older checkpoint stands
+        if wanted and not ended:
+            self.tell("checkpoint.failed", step=self.number, reason="it did not end before the process must")
+        if wanted and not (ended and self._stands == self.number):
+            return Exit.RESUMABLE_FAILURE  # the save's own events say why; an older checkpoint stands
         return Exit.DONE if self.stop is None or self.done else Exit.RESUMABLE_STOP
 
-    def _left_s(self) -> float:
-        """How long the last save may take: within what the grace or the deadline leaves."""
-        limit_s, killed = self.config.checkpoints.save_limit_s, self.stopper.killed()
-        if killed is None:
-            return limit_s
-        return max(0.0, min(limit_s, killed - time.monotonic() - self.config.stops.teardown_s))
+    def _finished(self) -> bool:
+        """Waits for the save under way. A signal that comes meanwhile leaves it less time."""
+        limit = time.monotonic() + self.limits.save_s
+        while not self.checkpointer.finish(min(1.0, self.limits.save_s)):
+            if time.monotonic() >= limit or self.limits.save_s <= 0:
+                return False
+        return True
 
     def _failed(self, error: BaseException) -> Exit:
+        self._rate.restore()
         save = None if self._saved == self.number else self._emergency
-        limit_s = self.config.checkpoints.emergency_limit_s
-        exit = after(error, save, limit_s, self.boundary.intact, self.tell)
+        exit = after(error, save, self.limits.emergency_s, self.boundary.intact, self.tell)
         # A save under way is of an earlier step, and whole: without a newer one, it is what the next start has.
-        self.checkpointer.finish(min(self._left_s(), limit_s / 2))
+        self.checkpointer.finish(self.limits.emergency_s / 2)
         return exit
 
     def _emergency(self) -> None:
         self.boundary.restore()
-        if not self.checkpointer.emergency(self.training, self.number):
+        if not self.checkpointer.emergency(self.training, self.number, self.limits.emergency_s):
             raise CheckpointError("the emergency save did not come to stand · the last good checkpoint is used")
 
     def _close(self) -> None:
+        self._rate.close()
         self.watchdog.close()
-        self.checkpointer.close()
+        self.checkpointer.close(self.limits.closing_s)
         self.control.close()
-        self.telemetry.close()
-
-
-class ReplicaError(Exception):
-    """Replicas that should be equal are not: a device errs, or the program makes them differ."""
+        self.telemetry.close(min(5.0, self.limits.closing_s))
 
 
 _END = object()

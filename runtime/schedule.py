@@ -18,12 +18,11 @@ class Schedule:
         self, triggers: Triggers, control: Control, step: int, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._clock, self._control = clock, control
-        self._by_steps = Triggers(every_steps=triggers.every_steps, before_deadline=False)
-        self._by_time = triggers.model_copy(update={"every_steps": None, "before_deadline": False})
+        self._by_steps = Triggers(every_steps=triggers.every_steps)
+        self._by_time = triggers.model_copy(update={"every_steps": None})
         self._timed = triggers.every_s is not None or triggers.by_failures
         self._pending: Pending | None = None
         self._saved_step, self._saved_s = step, clock()
-        self._step_s, self._boundary_s = 0.0, clock()
         self.failures, self.observed_s = 0, 0.0
         """How often the job has failed in so many seconds, as rank 0 knows it."""
         self.stall_s, self.save_s = 0.0, 0.0
@@ -32,7 +31,6 @@ class Schedule:
     def due(self, step: int) -> bool:
         """Whether to save after `step`. Every rank asks once a step. Raises PeerLostError."""
         now = self._clock()
-        self._step_s, self._boundary_s = now - self._boundary_s, now
         answer = bool(due(self._by_steps, self._progress(step, now)))
         if self._timed:
             if self._pending is not None:
@@ -56,7 +54,6 @@ class Schedule:
             now_s=now,
             saved_step=self._saved_step,
             saved_s=self._saved_s,
-            step_s=self._step_s,
             stall_s=self.stall_s,
             save_s=self.save_s,
             failures=self.failures,

@@ -51,7 +51,7 @@ class ResilientTrainer:
             model=wrapped,
             optimizer=self.optimizer,
             scheduler=self.scheduler,
-            data=adopt(data, seed=self.config.seed, place=here),
+            data=adopt(data, seed=self.config.seed, place=here, batch=self.config.batch),
             extra=extra,
         )
 
@@ -60,19 +60,24 @@ class ResilientTrainer:
         run, parameters = self.run, list(self.model.parameters())
         with run:
             self.wrapped.train()
+            loss: Any = 0.0
             for batch in run.batches():
                 with run.phase("forward"):
-                    loss = self.loss(self.wrapped, _on(self.device, batch))
+                    part = self.loss(self.wrapped, _on(self.device, batch)) / run.share.accumulate
                 with run.phase("backward"):
-                    self.optimizer.zero_grad()
-                    loss.backward()
+                    part.backward()
+                loss = loss + part.detach()
+                if run.gathering:
+                    continue
                 norm = nn.utils.clip_grad_norm_(parameters, self.clip) if self.clip is not None else None
                 with run.phase("optimizer"):
                     if run.accepts(loss):
                         self.optimizer.step()
                     if self.scheduler is not None:
                         self.scheduler.step()
+                    self.optimizer.zero_grad()
                 run.step(loss=loss, grad_norm=norm)
+                loss = 0.0
 
 
 def _on(device: torch.device, batch: Any) -> Any:

@@ -1,6 +1,5 @@
 """Saves a training without holding it up, and puts it back from the newest checkpoint that every rank finds whole."""
 
-import os
 import time
 from typing import TYPE_CHECKING, Self
 from weakref import WeakSet
@@ -43,9 +42,8 @@ class Checkpointer:
     ) -> None:
         """Raises PeerLostError, and CheckpointError where a folder or the key cannot be used: HeldError, on its
         leader, where another job writes there."""
-        # A job's own name for this start: leftovers of another start of the same name never mix with it.
-        run = control.gather(os.urandom(4).hex().encode())[0].decode()
-        self._place = place.model_copy(update={"attempt": f"{place.attempt}.{run}"})
+        # Leftovers of another start never mix with this one.
+        self._place = place.model_copy(update={"attempt": control.named(place.attempt)})
         self._config, self._control, self._tell = config, control, tell
         self._tiers = Tiers(config, self._place, key_of(config.key) if config.key else None, tell)
         local_world = place.local_world if self._tiers.node is not None else place.world
@@ -57,27 +55,38 @@ class Checkpointer:
         self._guarded = False
         self.waited_s = 0.0
         """With `overlap`: how long the optimizer's steps have waited for copies in all."""
+        self.begun: int | None = None
+        """The step of the last save that was not left out."""
         self._job: Job | None = None
         self._outcomes: list[Outcome] = []
-        self._failed = ""
+        self._failed, self._failed_turn = "", 0
         claimed(self._tiers, control, config.claim_limit_s)
 
     # Saving.
 
-    def save(self, training: Training, step: int, metric: float | None = None, *, wait: bool = False) -> float:
+    def save(
+        self,
+        training: Training,
+        step: int,
+        metric: float | None = None,
+        *,
+        wait: bool = False,
+        within_s: float | None = None,
+    ) -> float:
         """Saves the state as it is after `step`; returns the seconds that training stood still for it.
 
         What stands still is the copy to host memory, and the wait for the save before this one if it is still under
-        way. With `wait`, returns when this one has ended too. Raises StateError for a state that cannot be saved,
-        PeerLostError, and, on all ranks, SaveFailedError where the policy is to stop.
+        way: for `within_s` (by default, the configuration's `wait_limit_s`), after which this one is left out, on all
+        ranks. With `wait`, returns when this one has ended too. Raises StateError for a
+        state that cannot be saved, PeerLostError, and, on all ranks, SaveFailedError where the policy is to stop.
         """
         began = time.monotonic()
-        busy = not self.finish(self._config.save_limit_s)
+        busy = not self.finish(self._config.wait_limit_s if within_s is None else within_s)
         captured = capture(training, self._place.rank)
         self._guard(training)
         stop = bool(self._failed) and self._config.on_failure == "stop"
-        busy_somewhere, stop_somewhere, changed = map(
-            bool, self._control.highest(busy, stop, self._layout.changed(captured))
+        busy_somewhere, stop_somewhere, changed, failed = self._control.highest(
+            busy, stop, self._layout.changed(captured), self._failed_turn
         )
         if stop_somewhere:
             raise SaveFailedError(
@@ -86,11 +95,14 @@ class Checkpointer:
             )
         if busy_somewhere:
             # A thread that hangs in storage may still read the copies: they cannot be overwritten.
+            if self._job is not None and self._job.turn == failed:
+                self._job.hopeless = True
             self._tell("checkpoint.skipped", step=step, reason="an earlier save has not ended on every rank")
             return time.monotonic() - began
         if changed:
             self._layout.agree(captured, self._control)
         self._turn += 1
+        self.begun = step
         job = self._job = self._begun(captured, step, metric)
         start(job, self._config, self._place, self._tell)
         if wait:
@@ -160,6 +172,7 @@ class Checkpointer:
         if job is not None and job.done.is_set() and job.outcome is not None:
             self._outcomes.append(job.outcome)
             self._failed = job.outcome.error
+            self._failed_turn = job.turn if job.outcome.error else 0
             self._job = None
 
     # Putting back.
@@ -190,8 +203,9 @@ class Checkpointer:
     def restore(self, training: Training, before: int | None = None) -> Resumed | None:
         """Puts the newest checkpoint back that every rank finds whole, and sets those aside that are not.
 
-        None where there is no checkpoint at all. `before`: only one of an earlier step, and the later ones are set
-        aside: the run left that way. Until all ranks have read and checked all that they need, nothing is changed.
+        None where there is no checkpoint at all. `before`: only one of an earlier step; the later ones are set aside,
+        for the run left that way, unless there is none. Until all ranks have read and checked all that they need,
+        nothing is changed.
         Raises StateError where the checkpoint is of another training, StorageError where a rank cannot read,
         NothingWholeError where there are checkpoints and none is whole, PeerLostError.
         """
@@ -199,13 +213,13 @@ class Checkpointer:
         arena = self._arena if self.finish(self._config.save_limit_s) else Arena()
         began, keep = time.monotonic(), 0
         agreement = Agreement(self._tiers, self._place, self._control, self._tell)
-        if before is not None:
-            agreement.set_aside(before, f"rolled back to before step {before}")
         reading = Reading(self._tiers, self._place, self._config, arena, training)
         try:
-            found = agreement.find(reading.read)
+            found = agreement.find(reading.read, before)
             if found is None:
                 return None
+            if before is not None:
+                agreement.set_aside(before, f"rolled back to before step {before}")
             keep = 2 * found.part.size
             return reading.install(found, began, self._tell)
         finally:
@@ -227,11 +241,14 @@ class Checkpointer:
         self.finish(limit_s / 2)
         return saved(training, step, self._tiers.shared, self._layout, self._config, self._place, self._tell, deadline)
 
-    def close(self) -> None:
-        """Gives up threads and folders. A save in flight is given up with them: `finish` first."""
+    def close(self, limit_s: float | None = None) -> None:
+        """Gives up threads and folders, within `limit_s` (by default, `stall_limit_s`) for each tier.
+
+        A save in flight is given up with them: `finish` first.
+        """
         if self._job is not None:
             self._job.given_up = True
-        self._tiers.close()
+        self._tiers.close(self._config.stall_limit_s if limit_s is None else limit_s)
 
     def __enter__(self) -> Self:
         return self

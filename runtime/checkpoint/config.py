@@ -42,6 +42,9 @@ class CheckpointConfig(BaseModel):
     """The first pause before it is; each further one is twice as long."""
     save_limit_s: float = Field(gt=0, default=900.0)
     """How long a save may take in the background, over all ranks, before it has failed."""
+    wait_limit_s: float = Field(ge=0, default=10.0)
+    """How long training stands still where a save is due and the one before is still under way; then the new one is
+    left out. Waits that end a run are longer."""
     claim_limit_s: float = Field(ge=0, default=120.0)
     """How long to wait for a folder that another job may be writing to. One that died on another host is believed
     dead after a minute."""

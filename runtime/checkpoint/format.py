@@ -13,10 +13,12 @@
 Documents (manifest, part) are a line that says the format and the body's size and hash, and the body: JSON, or sealed.
 """
 
+import gc
 import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Annotated, Any, Self, TypeVar
 
@@ -111,8 +113,9 @@ def misfit(dtype: str, shape: Sequence[int], offset: Sequence[int], extent: Sequ
         return f"unknown type {dtype!r}"
     if not len(shape) == len(offset) == len(extent):
         return f"shape {list(shape)}, offset {list(offset)} and extent {list(extent)} differ in dimensions"
-    if any(o < 0 or e < 0 or o + e > s for s, o, e in zip(shape, offset, extent, strict=True)):
-        return f"the box at {list(offset)} of {list(extent)} is outside an array of {list(shape)}"
+    for whole, begin, long in zip(shape, offset, extent, strict=True):
+        if begin < 0 or long < 0 or begin + long > whole:
+            return f"the box at {list(offset)} of {list(extent)} is outside an array of {list(shape)}"
     if math.prod(shape) * ITEM_BYTES[dtype] > MOST_PIECE_BYTES:
         return f"an array of {list(shape)} is larger than {MOST_PIECE_BYTES} bytes"
     return ""
@@ -274,9 +277,22 @@ def unpack(raw: bytes, model: type[D], kind: str, where: str, unseal: Any = None
             raise CheckpointError(f"{where} is sealed with key {head.key[:40]} · give the runtime that key")
         body = unseal(body)
     try:
-        return model.model_validate_json(body)
+        with uncollected():
+            return model.model_validate_json(body)
     except ValidationError as wrong:
         raise TornError(f"{where} contradicts itself: {_first(wrong)} · use an older checkpoint") from None
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Without garbage collection, which looks at all objects again and again while many are made that all stay."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
 
 
 def _head(raw: bytes, where: str) -> tuple[_Head, bytes]:

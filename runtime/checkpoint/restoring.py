@@ -17,7 +17,7 @@ from runtime.checkpoint.staging import Slot, staged
 from runtime.checkpoint.state import StateError, Training
 from runtime.checkpoint.storage import StorageError
 from runtime.checkpoint.tier import NoCheckpointError
-from runtime.checkpoint.tiers import Found, Tiers, Version, look
+from runtime.checkpoint.tiers import Found, PeerFailedError, Tiers, Version, look
 from runtime.control import Control
 from runtime.events import Tell
 from runtime.place import Place
@@ -33,10 +33,6 @@ CANNOT, MISFIT, TORN, WHOLE = range(4)
 
 class NothingWholeError(CheckpointError):
     """There were checkpoints, and none can be resumed from."""
-
-
-class PeerFailedError(CheckpointError):
-    """Another rank could not read; its own error says why."""
 
 
 @dataclass(frozen=True)
@@ -60,17 +56,20 @@ class Agreement:
     def __init__(self, tiers: Tiers, place: Place, control: Control, tell: Tell) -> None:
         self._tiers, self._place, self._control, self._tell = tiers, place, control, tell
 
-    def find(self, check: Callable[[Version, list[str]], T]) -> T | None:
+    def find(self, check: Callable[[Version, list[str]], T], before: int | None = None) -> T | None:
         """What `check` returned for the agreed checkpoint; none where there is no checkpoint at all.
 
-        `check` gets the levels that have it here, nearest first, and raises TornError where it is not whole.
+        `before`: only one of an earlier step, and none where there is none. `check` gets the levels that have it here,
+        nearest first, and raises TornError where it is not whole.
         """
         refused: set[Version] = set()
         bad: set[int] = set()
         while True:
             found = look(self._tiers)
             bad |= self._quarantine(found.torn)
-            version, missed = self._newest(found, refused)
+            version, missed = self._newest(found, refused, before)
+            if version is None and before is not None:
+                return None  # what is later stands
             if version is None:
                 # Also those of earlier starts: a run that lost all it had must not begin anew unasked.
                 aside = sum(level.tier.quarantined() for level in self._tiers)
@@ -111,13 +110,14 @@ class Agreement:
                     level.tier.quarantine(later[-1], reason)
         self._control.barrier()
 
-    def _newest(self, found: Found, refused: set[Version]) -> tuple[Version | None, set[int]]:
+    def _newest(self, found: Found, refused: set[Version], before: int | None) -> tuple[Version | None, set[int]]:
         """The newest that all ranks have, and the steps that not all have. Raises where a rank cannot look."""
-        own = {"versions": [list(each) for each in found.versions if each not in refused], "fault": found.fault}
+        fits = [each for each in found.versions if each not in refused and (before is None or each.step < before)]
+        own = {"versions": [list(each) for each in fits], "fault": str(found.fault)[:2000] if found.fault else ""}
         told = [json.loads(raw) for raw in self._control.gather(json.dumps(own).encode())]
         for rank, each in enumerate(told):
             if each["fault"]:
-                raise CheckpointError(f"rank {rank} cannot see the checkpoints: {each['fault']}")
+                raise found.fault or PeerFailedError(f"rank {rank} cannot see the checkpoints: {each['fault']}")
         seen = [{Version(*version) for version in each["versions"]} for each in told]
         common = set.intersection(*seen)
         return max(common, default=None), {each.step for each in set.union(*seen) - common}

@@ -4,17 +4,20 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from pydantic import JsonValue
 
 from runtime.checkpoint.config import CheckpointConfig
-from runtime.checkpoint.format import CheckpointError, Manifest
+from runtime.checkpoint.format import CheckpointError, Part
 from runtime.checkpoint.retention import Stored, expendable
 from runtime.checkpoint.snapshot import Copy
 from runtime.checkpoint.tier import Blob, PartsMissingError
 from runtime.checkpoint.tiers import Level, described, passing
 from runtime.events import Tell
 from runtime.place import Place
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,8 @@ class Job:
     thread: threading.Thread | None = None
     done: threading.Event = field(default_factory=threading.Event)
     outcome: Outcome | None = None
+    hopeless: bool = False
+    """Whether a rank has failed to write its part for good: nobody need wait for the others any longer."""
     given_up: bool = False
     """Whether the job ends before it: what fails after that is no failure of storage."""
 
@@ -97,11 +102,18 @@ def start(job: Job, config: CheckpointConfig, place: Place, tell: Tell) -> None:
 def _level(job: Job, level: Level, config: CheckpointConfig, place: Place, tell: Tell, deadline: float) -> None:
     """Writes this rank's part, and waits until the leader has made the checkpoint whole."""
 
-    def write() -> None:
-        level.tier.begin(job.step, place, job.turn).write(job.blobs(level), job.values)
+    def write() -> Part:
+        return level.tier.begin(job.step, place, job.turn).write(job.blobs(level), job.values)
 
-    def commit() -> Manifest:
-        return level.tier.commit(
+    def stands() -> bool:
+        # Of a try that failed after it was done, the file has another name.
+        return level.tier.holds(part) or committed(level, job.step, job.turn, place.attempt)
+
+    def commit() -> None:
+        if stands():
+            level.tier.settle()
+            return
+        level.tier.commit(
             job.step,
             place,
             max(0.0, deadline - time.monotonic()),
@@ -110,24 +122,21 @@ def _level(job: Job, level: Level, config: CheckpointConfig, place: Place, tell:
             whole=level.whole,
             metric=job.metric,
             values={"turn": job.turn},
+            hopeless=lambda: job.hopeless,
             **described(config),
         )
 
-    _retried(write, job.step, config, tell, deadline)
-    if level.leads:
-        _retried(commit, job.step, config, tell, deadline)
-    else:
-        _wait(job, level, place, deadline)
+    def wait() -> None:
+        """Until the leader has committed."""
+        pause_s = 0.01
+        while not stands():
+            if time.monotonic() > deadline or job.hopeless:
+                raise PartsMissingError(f"{level.tier.folder}: step {job.step} was not committed · see the other ranks")
+            time.sleep(pause_s)
+            pause_s = min(pause_s * 1.5, 0.5)
 
-
-def _wait(job: Job, level: Level, place: Place, deadline: float) -> None:
-    """Until the leader has committed. Raises PartsMissingError at the deadline."""
-    pause_s = 0.01
-    while not committed(level, job.step, job.turn, place.attempt):
-        if time.monotonic() > deadline:
-            raise PartsMissingError(f"{level.tier.folder}: step {job.step} was not committed by the deadline")
-        time.sleep(pause_s)
-        pause_s = min(pause_s * 1.5, 0.5)
+    part = _retried(write, job.step, config, tell, deadline)
+    _retried(commit if level.leads else wait, job.step, config, tell, deadline)
 
 
 def committed(level: Level, step: int, turn: int, attempt: str) -> bool:
@@ -141,18 +150,19 @@ def committed(level: Level, step: int, turn: int, attempt: str) -> bool:
     return manifest.attempt == attempt and manifest.values.get("turn") == turn
 
 
-def _retried(call: Callable[[], object], step: int, config: CheckpointConfig, tell: Tell, deadline: float) -> None:
+def _retried(call: Callable[[], T], step: int, config: CheckpointConfig, tell: Tell, deadline: float) -> T:
     """Calls again after an error that may pass, with longer and longer pauses. Raises the last one."""
-    for tried in range(config.retries + 1):
+    tried = 0
+    while True:
         try:
-            call()
-            return
+            return call()
         except CheckpointError as error:
             pause_s = config.retry_s * 2**tried
             if not passing(error) or tried == config.retries or time.monotonic() + pause_s > deadline:
                 raise
             tell("checkpoint.retried", step=step, reason=str(error), pause_s=pause_s)
             time.sleep(pause_s)
+            tried += 1
 
 
 def _tidy(job: Job, level: Level, config: CheckpointConfig, tell: Tell) -> None:

@@ -58,6 +58,12 @@ class FailingError(StorageError):
     """The device or the network below reported an error."""
 
 
+class NoLinksError(StorageError):
+    """The file system has no hard links."""
+
+    passing = False
+
+
 KINDS: dict[int, tuple[type[StorageError], str]] = {
     errno.ENOSPC: (FullError, "free space there, or keep fewer checkpoints"),
     errno.EDQUOT: (FullError, "free space there, or raise the quota"),
@@ -66,11 +72,20 @@ KINDS: dict[int, tuple[type[StorageError], str]] = {
     errno.EPERM: (DeniedError, "give this user the right to write there"),
     errno.ESTALE: (StaleError, "mount it again on this node"),
     errno.ENOTCONN: (StaleError, "mount it again on this node"),
+    errno.ECONNABORTED: (StaleError, "mount it again on this node"),
+    errno.ESHUTDOWN: (StaleError, "mount it again on this node"),
     errno.ENOENT: (StaleError, "see whether it was unmounted or removed"),
     errno.ENODEV: (StaleError, "mount it again on this node"),
     errno.ENXIO: (StaleError, "mount it again on this node"),
 }
-"""What an error means and what to do; any other is FailingError."""
+"""What an error means and what to do; any other is FailingError.
+
+A FUSE mount whose server is gone answers ENOTCONN, and ECONNABORTED to the calls that it had; a client that Ceph or
+Lustre shut out ESHUTDOWN; an NFS server that forgot a file ESTALE.
+"""
+
+NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
+"""What link(2) says where a file system has no hard links (EPERM by its manual; FUSE hands ENOSYS on)."""
 
 
 def storage_error(error: OSError, what: str, path: Path) -> StorageError:
@@ -239,13 +254,22 @@ class Storage:
         self.do("rename the file", target, lambda: os.rename(source, target))  # noqa: PTH104
 
     def link(self, source: Path, target: Path) -> bool:
-        """A second name for a file; false where the name is taken."""
+        """A second name for a file; false where the name is another's. Raises NoLinksError."""
 
         def make() -> bool:
             try:
                 os.link(source, target)
             except FileExistsError:
-                return False
+                # NFS asks again where an answer was lost: then the name that is there is this one.
+                return target.samefile(source)
+            except OSError as error:
+                if error.errno in NO_LINKS:
+                    raise NoLinksError(
+                        f"no hard link can be made ({error.strerror}), by which one of several jobs gets a folder · "
+                        f"{target.parent} · use a file system that has them, as NFS, Lustre, CephFS, ext4 or XFS: one "
+                        "without (FAT, mounts of object stores) is no place to rename a checkpoint at once either"
+                    ) from None
+                raise
             return True
 
         return self.do("link the file", target, make)

@@ -5,7 +5,7 @@ Committing needs no communicator: each rank leaves its part in the folder, and t
 
 import secrets
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Self
@@ -34,6 +34,7 @@ from runtime.checkpoint.storage import Storage
 from runtime.checkpoint.writing import Blob, Writing
 from runtime.events import Tell, silence
 from runtime.place import Place
+from runtime.stops.bounded import HungError, bounded
 
 __all__ = ["Blob", "NoCheckpointError", "PartsMissingError", "Tier", "Writing"]
 
@@ -100,16 +101,18 @@ class Tier:
         config: Mapping[str, JsonValue] | None = None,
         metric: float | None = None,
         values: Mapping[str, JsonValue] | None = None,
+        hopeless: Callable[[], bool] = lambda: False,
     ) -> Manifest:
         """Makes a checkpoint of the parts that `ranks` (all, by default) have written or write within `wait_s` seconds.
 
-        `whole`: the parts must hold every element of every array once. Raises PartsMissingError at the deadline.
+        `whole`: the parts must hold every element of every array once. Raises PartsMissingError at the deadline, or as
+        soon as it is known to be `hopeless`.
         """
         started = time.monotonic()
         self.claim()
         beside = self._beside(step, place, turn)
         wanted = sorted(set(range(place.world) if ranks is None else ranks))
-        parts = self._parts(beside, step, place, wanted, wait_s)
+        parts = self._parts(beside, step, place, wanted, wait_s, hopeless)
         taken = [again_of(name) for name in self._storage.names(self.folder) if step_of(name) == step]
         name = step_name(step, max(taken, default=-1) + 1)
         manifest = record(
@@ -135,8 +138,7 @@ class Tier:
         self._put(beside / MANIFEST, pack(manifest, "manifest", *self._sealing()))
         self._lease.renew()
         self._storage.rename(beside, self.folder / name)
-        self._storage.sync_folder(self.folder)
-        self._point()
+        self.settle()
         self._tell(
             "checkpoint.committed",
             step=step,
@@ -146,7 +148,17 @@ class Tier:
         )
         return manifest
 
+    def settle(self) -> None:
+        """Makes last what is committed, and has `latest` name it."""
+        self._storage.sync_folder(self.folder)
+        self._point()
+
     # Reading.
+
+    def holds(self, part: Part) -> bool:
+        """Whether a rank's part is in a checkpoint that readers see: its file's name is like no other's."""
+        names = [name for name in self._storage.names(self.folder) if step_of(name) == part.step]
+        return any(self._storage.size(self.folder / name / part.file) is not None for name in names)
 
     def steps(self) -> tuple[int, ...]:
         """The steps that are committed, oldest first; what is in them is for `verify` to say."""
@@ -259,10 +271,14 @@ class Tier:
             swept += 1
         return swept
 
-    def close(self) -> None:
-        """Gives up what the folder held for this process. Never raises."""
+    def close(self, limit_s: float | None = None) -> None:
+        """Gives up what the folder held for this process, within `limit_s`, or the time of two calls. Never raises."""
         if self._lease.held:
-            self._lease.release()
+            limit_s = 2 * self._storage.stall_s if limit_s is None else limit_s
+            try:
+                bounded(self._lease.release, limit_s, "giving the folder up")
+            except HungError as hung:
+                self._tell("checkpoint.lease.not_released", reason=f"{hung} · {self.folder}")
         self._storage.close()
 
     def __enter__(self) -> Self:
@@ -294,7 +310,9 @@ class Tier:
             raise NoCheckpointError(f"{self.folder}: there is no checkpoint of step {step}")
         return max(names, key=again_of)
 
-    def _parts(self, beside: Path, step: int, place: Place, wanted: list[int], wait_s: float) -> list[Part]:
+    def _parts(
+        self, beside: Path, step: int, place: Place, wanted: list[int], wait_s: float, hopeless: Callable[[], bool]
+    ) -> list[Part]:
         deadline = time.monotonic() + wait_s
         found: dict[int, Part] = {}
         pause_s = 0.01
@@ -308,7 +326,7 @@ class Tier:
             if not missing:
                 return [found[rank] for rank in wanted]
             left_s = deadline - time.monotonic()
-            if left_s <= 0:
+            if left_s <= 0 or hopeless():
                 shown = ", ".join(map(str, missing[:8])) + ("…" if len(missing) > 8 else "")
                 raise PartsMissingError(
                     f"{beside}: no part of {len(missing)} of {len(wanted)} ranks ({shown}) within {wait_s:g} s · "

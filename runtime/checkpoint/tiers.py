@@ -22,6 +22,10 @@ from runtime.events import Tell
 from runtime.place import Place
 
 
+class PeerFailedError(CheckpointError):
+    """Another rank could not; its own error says why."""
+
+
 class Version(NamedTuple):
     """Which checkpoint: two tiers may hold a step that two attempts came to differently."""
 
@@ -68,16 +72,16 @@ class Tiers:
     def named(self, name: str) -> Level:
         return next(each for each in self if each.name == name)
 
-    def close(self) -> None:
+    def close(self, limit_s: float) -> None:
         for level in self:
-            level.tier.close()
+            level.tier.close(limit_s)
 
 
 def claimed(tiers: Tiers, control: Control, limit_s: float) -> None:
     """Makes the folders this job's own, and clears away what saves have left that did not end. All ranks call it.
 
     The wait for a holder that may be dead is in turns, so that no rank takes the others for lost. Raises HeldError on
-    the leader, CheckpointError on the others.
+    the leader, PeerFailedError on the others.
     """
     deadline = time.monotonic() + limit_s
     for level in tiers:
@@ -93,24 +97,24 @@ def claimed(tiers: Tiers, control: Control, limit_s: float) -> None:
                 refused, deadline = wrong, 0.0
             waits, over = control.highest(refused is not None, refused is not None and time.monotonic() >= deadline)
             if over:
-                raise refused or CheckpointError("the leader cannot have the folder of checkpoints · its log says why")
+                raise refused or PeerFailedError("the leader cannot have the folder of checkpoints · its log says why")
             if not waits:
                 break
 
 
 class Found(NamedTuple):
-    """What a rank sees: the versions with the levels that have them, what is torn, and why it could not look."""
+    """What a rank sees: the versions with the levels that have them, what is torn, and the error if it cannot look."""
 
     versions: dict[Version, list[str]]
     torn: list[tuple[str, int, str]]
     """Level, step and reason."""
-    fault: str
+    fault: CheckpointError | None = None
 
 
 def look(tiers: Tiers) -> Found:
     """Reads the manifests of all levels. A node's own that cannot be read counts as empty, the shared one not."""
-    found = Found({}, [], "")
-    fault = ""
+    found = Found({}, [])
+    fault: CheckpointError | None = None
     for level in tiers:
         try:
             for step in level.tier.steps():
@@ -122,7 +126,7 @@ def look(tiers: Tiers) -> Found:
                     continue
         except (StorageError, NewerFormatError) as wrong:
             if level.whole or isinstance(wrong, NewerFormatError):
-                fault = fault or str(wrong)
+                fault = fault or wrong
     return found._replace(fault=fault)
 
 

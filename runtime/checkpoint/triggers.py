@@ -9,14 +9,13 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class Triggers(BaseModel):
-    """A save is due as soon as one of these says so. All unset: only stops and failures save."""
+    """A save is due as soon as one of these says so. All unset: only stops and failures save. What comes before a
+    deadline is a stop, which saves (runtime.stops)."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     every_steps: int | None = Field(default=None, ge=1)
     every_s: float | None = Field(default=None, gt=0)
-    before_deadline: bool = True
-    """Once before the scheduler's deadline, early enough for the save to be committed."""
     by_failures: bool = False
     """At Young's interval, from the measured stall and the failure rate."""
     between_failures_s: float = Field(default=8 * 3600.0, gt=0)
@@ -34,21 +33,13 @@ class Progress(BaseModel):
     now_s: float
     saved_step: int
     saved_s: float
-    step_s: float = 0.0
-    """How long a step takes."""
     stall_s: float = 0.0
     """How long a save holds training up."""
     save_s: float = 0.0
     """How long a save takes from its begin to its commit."""
-    deadline_s: float | None = None
-    """When the scheduler ends the job."""
     failures: int = 0
     """How often the job failed in `observed_s` seconds, over all its attempts."""
     observed_s: float = 0.0
-
-
-SPARE = 1.5
-"""A save before a deadline is given this times the measured time: the end of a job is when others write too."""
 
 
 def due(triggers: Triggers, progress: Progress) -> str:
@@ -56,11 +47,6 @@ def due(triggers: Triggers, progress: Progress) -> str:
     if progress.step <= progress.saved_step:
         return ""
     since_s = progress.now_s - progress.saved_s
-    if triggers.before_deadline and progress.deadline_s is not None:
-        # The step that begins now ends before the next question.
-        latest_s = progress.deadline_s - SPARE * (progress.save_s + progress.stall_s) - progress.step_s
-        if progress.saved_s < latest_s <= progress.now_s:
-            return "deadline"
     if triggers.every_steps and progress.step // triggers.every_steps > progress.saved_step // triggers.every_steps:
         return "steps"
     if triggers.every_s and since_s >= triggers.every_s:

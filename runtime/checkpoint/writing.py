@@ -101,8 +101,12 @@ class Writing:
         )
         key = self._key
         raw = pack(part, "part", key.id if key else "", key.seal if key else None)
+        # The part comes last, by a rename alone: the leader may commit, and the folder be gone, as soon as it is there.
         told = self.folder / f"rank-{self._place.rank:05d}.part"
-        self._storage.put(told, raw, told.with_suffix(f".{secrets.token_hex(4)}.tmp"))
+        beside = told.with_suffix(f".{secrets.token_hex(4)}.tmp")
+        self._storage.create(beside, raw)
+        self._storage.sync_folder(self.folder)
+        self._storage.rename(beside, told)
         self._tell("checkpoint.written", step=self._step, bytes=size, seconds=time.monotonic() - started)
         return part
 

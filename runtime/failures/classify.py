@@ -33,9 +33,13 @@ class Failure:
 
 
 def classify(error: BaseException) -> Failure:
-    """The failure behind an exception: the first thing that went wrong along its causes, unless that is the program."""
+    """The failure behind an exception: the first thing that went wrong along its causes, unless that is the program.
+
+    Its text is that of the last error of the kind, which was raised by who knows what to do about it.
+    """
     found = [_single(each) for each in _chain(error)]
-    return next((each for each in reversed(found) if each.kind is not Kind.PROGRAM), found[0])
+    first = next((each for each in reversed(found) if each.kind is not Kind.PROGRAM), found[0])
+    return next(each for each in found if each.kind is first.kind)
 
 
 def classify_text(text: str) -> Failure:

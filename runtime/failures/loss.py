@@ -1,6 +1,7 @@
 """A loss that is no number or leaves its history: skip the batch, go back to a checkpoint, or stop. Pure.
 
-The decision is one rank's; the action is ordered, so that the highest over all ranks is the one they share.
+Each rank says what it wants done about its own loss (`wish`); the worst wish of all is what every rank judges by
+(`judge`), so that they count alike and decide the same, whichever of them the bad batches fall to.
 """
 
 import math
@@ -30,8 +31,7 @@ class LossError(Exception):
 class LossConfig(BaseModel):
     """`spike`: how far above the median of the last `window` losses, in robust standard deviations; at least
     `history` losses must be known. After `skips` skipped batches in a row the answer is to roll back, after
-    `roll_backs` of these to stop. `soon`: bad within as many steps after a checkpoint was loaded, on data that was
-    good before, the checkpoint itself is suspected.
+    `roll_backs` of these to stop; they are forgotten once the run is `window` steps beyond the checkpoint.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -43,49 +43,65 @@ class LossConfig(BaseModel):
     history: int = Field(ge=2, default=20)
     skips: int = Field(ge=0, default=3)
     roll_backs: int = Field(ge=0, default=2)
-    soon: int = Field(ge=0, default=5)
 
 
 @dataclass(frozen=True)
 class Course:
-    """How the loss has gone. `losses`: the good steps with theirs; `bad`: steps whose batches are left out; `loaded`:
-    the step that was last resumed from.
+    """How the loss has gone. `losses`: the good steps with this rank's own; the rest is the same on all ranks.
+
+    `in_a_row`: steps that just went bad; `roll_backs`: those that count; `bad`: steps whose batches are left out;
+    `reached`: the last good step; `loaded`: the step that was last resumed from.
     """
 
     losses: tuple[tuple[int, float], ...] = ()
     in_a_row: int = 0
     roll_backs: int = 0
     bad: frozenset[int] = frozenset()
+    reached: int = 0
     loaded: int = 0
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """`older`: roll back further than the newest checkpoint, which is suspected. `course`: to judge the next with."""
+    """`before`: to roll back to a checkpoint of an earlier step than this. `course`: to judge the next with."""
 
     action: Action
-    reason: str
     course: Course
-    older: bool = False
+    before: int | None = None
 
 
-def judge(config: LossConfig, course: Course, step: int, loss: float) -> Judgement:
-    """What to do about the loss of `step`, before the optimizer uses its gradients. Never raises."""
+def wish(config: LossConfig, course: Course, step: int, loss: float) -> tuple[Action, str]:
+    """What one rank wants done about its loss of `step`, before the optimizer uses its gradients; and why."""
     if step in course.bad:
-        return Judgement(Action.SKIP, f"step {step} was bad before", course)
-    reason, wanted = _bad(config, course, loss)
-    if wanted is Action.GO:
-        losses = (*course.losses, (step, loss))[-config.window :]
-        return Judgement(Action.GO, reason, replace(course, losses=losses, in_a_row=0))
+        return Action.SKIP, f"step {step} was bad before"
+    if not math.isfinite(loss):
+        return Action[config.on_nan.upper()], f"the loss is {loss}"
+    if len(course.losses) < config.history:
+        return Action.GO, ""
+    losses = [each for _, each in course.losses]
+    middle = statistics.median(losses)
+    # 1.4826 median absolute deviations are a standard deviation of normal values.
+    spread = 1.4826 * statistics.median(abs(each - middle) for each in losses)
+    far = (loss - middle) / max(spread, 1e-12 + 1e-6 * abs(middle))
+    if far <= config.spike:
+        return Action.GO, ""
+    return Action[config.on_spike.upper()], f"the loss {loss:.6g} is {far:.1f} deviations above {middle:.6g}"
+
+
+def judge(config: LossConfig, course: Course, step: int, loss: float, worst: Action) -> Judgement:
+    """What all ranks do about `step`. `loss`: this rank's own; `worst`: the worst wish of all."""
+    if worst is Action.GO:
+        return Judgement(Action.GO, _went_well(config, course, step, loss))
+    if step in course.bad:
+        return Judgement(Action.SKIP, course)
     course = replace(course, in_a_row=course.in_a_row + 1, bad=course.bad | {step})
-    if wanted is Action.SKIP and course.in_a_row > config.skips:
-        wanted, reason = Action.ROLL_BACK, f"{reason}, the {course.in_a_row}th in a row"
-    if wanted is Action.ROLL_BACK:
-        course = replace(course, roll_backs=course.roll_backs + 1, in_a_row=0)
-        if course.roll_backs > config.roll_backs:
-            return Judgement(Action.STOP, f"{reason}, after {config.roll_backs} roll-backs", course)
-    older = wanted is Action.ROLL_BACK and course.loaded > 0 and step - course.loaded <= config.soon
-    return Judgement(wanted, reason, course, older)
+    action = Action.ROLL_BACK if worst is Action.SKIP and course.in_a_row > config.skips else worst
+    if action is not Action.ROLL_BACK:
+        return Judgement(action, course)
+    course = replace(course, roll_backs=course.roll_backs + 1, in_a_row=0)
+    if course.roll_backs > config.roll_backs:
+        return Judgement(Action.STOP, course)
+    return Judgement(Action.ROLL_BACK, course, _before(course, step))
 
 
 def resumed(course: Course, step: int) -> Course:
@@ -93,16 +109,24 @@ def resumed(course: Course, step: int) -> Course:
     return replace(course, losses=tuple(each for each in course.losses if each[0] <= step), in_a_row=0, loaded=step)
 
 
-def _bad(config: LossConfig, course: Course, loss: float) -> tuple[str, Action]:
-    if not math.isfinite(loss):
-        return f"the loss is {loss}", Action[config.on_nan.upper()]
-    if len(course.losses) < config.history:
-        return "", Action.GO
-    losses = [each for _, each in course.losses]
-    middle = statistics.median(losses)
-    # 1.4826 median absolute deviations are a standard deviation of normal values.
-    spread = 1.4826 * statistics.median(abs(each - middle) for each in losses)
-    far = (loss - middle) / max(spread, 1e-12 + 1e-6 * abs(middle))
-    if far <= config.spike:
-        return "", Action.GO
-    return f"the loss {loss:.6g} is {far:.1f} deviations above {middle:.6g}", Action[config.on_spike.upper()]
+def _went_well(config: LossConfig, course: Course, step: int, loss: float) -> Course:
+    return replace(
+        course,
+        losses=(*course.losses, (step, loss))[-config.window :],
+        in_a_row=0,
+        roll_backs=course.roll_backs if step - course.loaded <= config.window else 0,
+        reached=max(course.reached, step),
+    )
+
+
+def _before(course: Course, step: int) -> int:
+    """Where the checkpoint must lie before: the first bad step of those that end with `step`, since one that was saved
+    among them holds the same weights; or the checkpoint loaded last, where that is suspected.
+    """
+    first = step
+    while first - 1 in course.bad:
+        first -= 1
+    # Until the last good step, all is done again as it was: what was good and is bad now was loaded or computed wrong.
+    # So it is with a checkpoint that gave no good step, if there was more than one.
+    suspected = course.loaded > 0 and (step <= course.reached or step > first == course.loaded + 1)
+    return min(first, course.loaded) if suspected else first

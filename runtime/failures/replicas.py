@@ -9,13 +9,33 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
 
 from runtime.control import Control
 from runtime.events import Tell, silence
 
 CHUNK = 1 << 22
 """Elements that are summed at a time: 32 MiB of integers beside the model."""
+
+
+class ReplicaConfig(BaseModel):
+    """`every_steps`: how often the replicas' parameters are compared, which reads all of them once.
+    `probe_every_steps`: how often every device does one seeded computation, whose results are compared, also at each
+    start; it may take `probe_limit_s`. On a difference the job stops, for weights that have parted do not meet again.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    every_steps: int | None = Field(default=None, ge=1)
+    probe_every_steps: int | None = Field(default=None, ge=1)
+    probe_limit_s: float = Field(default=60.0, gt=0)
+
+
+class ReplicaError(Exception):
+    """Replicas that should be equal are not, or devices that should compute alike do not."""
 
 
 @dataclass(frozen=True)
@@ -66,9 +86,15 @@ def digest(tensors: Iterable[Any]) -> str:
 
 
 def compare(control: Control, key: str, found: str, step: int, what: str, tell: Tell = silence) -> Odd | None:
-    """Gathers every rank's digest and names those that differ; every rank has the same answer. Raises PeerLostError."""
+    """Gathers every rank's digest and names those that differ; every rank has the same answer. Raises PeerLostError.
+
+    Ranks whose key no other has are told: nothing is known of them.
+    """
     told = [json.loads(each) for each in control.gather(json.dumps([key, found, control.place.node]).encode())]
-    differing = odd([each[0] for each in told], [each[1] for each in told])
+    keys = [each[0] for each in told]
+    if alone := [rank for rank, each in enumerate(keys) if keys.count(each) == 1]:
+        tell("replica.not_compared", level="warning", what=what, step=step, ranks=alone)
+    differing = odd(keys, [each[1] for each in told])
     if differing is not None:
         nodes = sorted({told[rank][2] for rank in differing.ranks})
         tell("replica.differs", what=what, step=step, ranks=differing.ranks, nodes=nodes, certain=differing.certain)
@@ -86,10 +112,23 @@ def probe(device: Any, size: int = 1024, rounds: int = 4, seed: int = 20_240_229
     # Made on the host, so that only what is probed computes on the device.
     start = torch.randn(size, size, generator=torch.Generator().manual_seed(seed)) / size**0.5
     results = []
-    for dtype in (torch.float32, torch.bfloat16):
-        fixed = current = start.to(device, dtype)
-        for _ in range(rounds):
-            current = torch.nn.functional.normalize(current @ fixed, dim=1)
-        results.append(current)
-    model = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
-    return model, digest(results)
+    with torch.no_grad():
+        for dtype in (torch.float32, torch.bfloat16):
+            fixed = current = start.to(device, dtype)
+            for _ in range(rounds):
+                current = torch.nn.functional.normalize(current @ fixed, dim=1)
+            results.append(current)
+    return model(device), digest(results)
+
+
+def model(device: Any) -> str:
+    """What two devices must have in common to give the same bits: the processor's name, and how it divides work."""
+    import torch
+
+    if device.type == "cuda":
+        found = torch.cuda.get_device_properties(device)
+        return f"{found.name}, {found.multi_processor_count} multiprocessors"
+    # Another instruction set or number of threads sums in another order.
+    names = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
+    capability, threads = torch.backends.cpu.get_cpu_capability(), torch.get_num_threads()
+    return f"{names[0].partition(': ')[2] if names else 'processor'}, {capability}, {threads} threads"

@@ -2,27 +2,39 @@
 
 Each rank watches itself: of a job that is stuck, every rank is, and each writes its own stacks. A thread does the
 watching; a collective and a system call leave the interpreter to it. Native code that does not is met by faulthandler's
-timer, which needs no interpreter, but ends the process with 1.
+timer, which needs no interpreter, but ends the process with 1, and writes the stacks to standard error.
+
+No file is written before a step is stuck, and no write is waited for: storage may be what it is stuck in.
 """
 
 import contextlib
 import faulthandler
-import sys
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from runtime.events import Tell, silence
 from runtime.exits import Exit
+from runtime.failures import recorder
 from runtime.place import Place
+from runtime.stops.bounded import HungError, bounded
 from runtime.stops.leave import end
 
 LOOK_S = 1.0
 """How often the thread looks."""
+
+WRITE_S = 10.0
+"""How long the stacks may take to be written."""
+
+RECORD_S = 10.0
+"""How long torch may take to give its record of collectives: of a device that hangs it may never."""
+
+STDERR = 2
+"""Its descriptor: what is written there is kept wherever jobs' output is."""
 
 
 class WatchdogConfig(BaseModel):
@@ -59,7 +71,6 @@ class Watchdog:
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
         self._step, self._at, self._limit_s = -1, 0.0, config.first_s
-        self._timer: IO[str] | None = None
 
     @property
     def stacks(self) -> Path:
@@ -67,13 +78,18 @@ class Watchdog:
         return self.folder / f"{self.place.attempt}-rank-{self.place.rank}.stacks.txt"
 
     def start(self) -> "Watchdog":
-        """Starts the thread. Raises OSError where the folder cannot be made or written."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        self._timer = self.stacks.with_suffix(".held.txt").open("w", encoding="utf-8")
+        """Starts the thread."""
+        recorder.prepare(self.folder, self.place)
+        threading.Thread(target=self._make_folder, name="watchdog-folder", daemon=True).start()
         self._at = time.monotonic()
         self._arm()
         self._thread.start()
         return self
+
+    def _make_folder(self) -> None:
+        """torch writes its own record there, and makes no folder for it."""
+        with contextlib.suppress(OSError):
+            self.folder.mkdir(parents=True, exist_ok=True)
 
     def beat(self, step: int) -> None:
         """At the boundary after `step`. Costs less than a microsecond."""
@@ -89,16 +105,11 @@ class Watchdog:
             self._limit_s, self._at = before, time.monotonic()
 
     def close(self) -> None:
-        """Stops watching. A file that was only prepared goes."""
+        """Stops watching."""
         self._closed.set()
         faulthandler.cancel_dump_traceback_later()
         if self._thread.is_alive() and threading.current_thread() is not self._thread:
             self._thread.join(2 * LOOK_S)
-        if self._timer is not None:
-            self._timer.close()
-            self._timer = None
-            with contextlib.suppress(OSError):
-                self.stacks.with_suffix(".held.txt").unlink()
 
     def _watch(self) -> None:
         while not self._closed.wait(min(LOOK_S, self._limit_s / 4)):
@@ -111,36 +122,50 @@ class Watchdog:
                 return
             self._arm()
 
-    def _arm(self) -> None:
+    def _arm(self, limit_s: float | None = None) -> None:
         """A dead man's switch: if the thread cannot set it again, native code holds the interpreter."""
-        if self._timer is not None:
-            faulthandler.dump_traceback_later(self._limit_s + 2 * LOOK_S, exit=True, file=self._timer)
+        limit_s = self._limit_s if limit_s is None else limit_s
+        faulthandler.dump_traceback_later(limit_s + 2 * LOOK_S, exit=True, file=STDERR)
 
     def _stuck(self, reason: str) -> None:
-        faulthandler.cancel_dump_traceback_later()
+        self._arm(WRITE_S + RECORD_S + self.config.settle_s)  # torch keeps the interpreter while it gives its record
+        found = stacks()
         try:
-            self._write(reason)
-        except OSError as error:
-            self.tell("step.stacks_not_written", reason=str(error))
-        self.tell("step.stuck", step=self._step + 1, reason=reason, stacks=str(self.stacks))
-        self._closed.wait(self.config.settle_s)
+            bounded(lambda: self._write(reason, found), self._left_s(WRITE_S), "writing the stacks")
+        except (OSError, HungError) as error:
+            self.tell("step.stacks_not_written", reason=str(error), found=found.decode(errors="replace"))
+        records, faults = self._records()
+        if faults:
+            self.tell("step.record_not_written", level="warning", reasons=faults)
+        self.tell("step.stuck", step=self._step + 1, reason=reason, stacks=str(self.stacks), records=records)
+        self._closed.wait(self._left_s(self.config.settle_s))
         if not self._closed.is_set():
             self._end(Exit.RESUMABLE_FAILURE)
+        faulthandler.cancel_dump_traceback_later()
 
-    def _write(self, reason: str) -> None:
-        with self.stacks.open("w", encoding="utf-8") as file:
-            file.write(f"rank {self.place.rank} on {self.place.node}, after step {self._step}: {reason}\n\n")
-            file.flush()
-            faulthandler.dump_traceback(file, all_threads=True)
-        for backend, trace in flight_records():
-            self.stacks.with_suffix(f".{backend}.json").write_bytes(trace)
+    def _left_s(self, most_s: float) -> float:
+        """`most_s`, or half of what is left before the process is killed."""
+        killed = self._killed()
+        return most_s if killed is None else max(0.0, min(most_s, (killed - time.monotonic()) / 2))
+
+    def _write(self, reason: str, found: bytes) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        head = f"rank {self.place.rank} on {self.place.node}, after step {self._step}: {reason}\n\n"
+        self.stacks.write_bytes(head.encode() + found)
+
+    def _records(self) -> tuple[list[str], list[str]]:
+        """The files with this rank's collectives, and why there are none."""
+        limit_s = self._left_s(RECORD_S)
+        try:
+            written, faults = bounded(lambda: recorder.write(self.folder, self.place), limit_s, "the flight recorder")
+        except HungError as hung:
+            return [], [str(hung)]
+        return [str(each) for each in written], faults
 
 
-def flight_records() -> Iterator[tuple[str, bytes]]:
-    """What torch recorded of each backend's collectives, as JSON; nothing where it did not (TORCH_FR_BUFFER_SIZE)."""
-    c10d = sys.modules.get("torch._C._distributed_c10d")
-    for backend in ("nccl", "gloo"):
-        with contextlib.suppress(Exception):
-            trace = c10d._dump_fr_trace_json(backend=backend)  # type: ignore[union-attr]
-            if trace and b'"entries"' in trace:
-                yield backend, trace
+def stacks() -> bytes:
+    """Of every thread. By way of memory: faulthandler keeps the interpreter while it writes."""
+    with open(os.memfd_create("stacks"), "w+b") as memory:  # noqa: PTH123
+        faulthandler.dump_traceback(memory, all_threads=True)
+        memory.seek(0)
+        return memory.read()

@@ -27,6 +27,9 @@ KILLING = (signal.SIGTERM, signal.SIGINT)
 AT_ONCE_S = 1.0
 """Steps at least this long wait for their agreement, about a millisecond; shorter ones read it a step later."""
 
+SPARE = 1.5
+"""A save before a deadline is given this times the time of the last: the end of a job is when others write too."""
+
 NEVER_MS = 1 << 50
 """Stands for no limit, and for a step that a rank does not have: beyond any real one, and safe to negate."""
 
@@ -105,6 +108,11 @@ class Stopper:
         """Notes how long a whole save took, until it was committed: the stop leaves as much time."""
         self._save_s = seconds
 
+    @property
+    def wanted(self) -> bool:
+        """Whether this rank has a reason to stop, agreed or not."""
+        return any(self._reasons())
+
     def killed(self) -> float | None:
         """When this rank will be killed, on its clock, as far as it knows: a grace's end or the deadline."""
         came = [self.signals.came(number) for number in KILLING]
@@ -150,13 +158,16 @@ class Stopper:
 
     def _cast(self, step: int | None, exit: Exit = Exit.DONE) -> "_Ballot":
         """This rank's part in an agreement; without a step, it has left its loop."""
-        now, killed = self._clock(), self.killed()
-        came = [self.signals.came(number) for number in STOPPING]
-        left_s = None if killed is None else killed - now
-        need_s = self._save_s + 2 * self._step_s + self.config.teardown_s + self.config.margin_s
-        due = self._until is not None and self._until - now <= need_s
-        reasons = [at is not None for at in came] + [due, self._asked]
-        return _Ballot(self.control, reasons, step, exit, left_s, self._save_s, self._step_s)
+        killed = self.killed()
+        left_s = None if killed is None else killed - self._clock()
+        return _Ballot(self.control, self._reasons(), step, exit, left_s, self._save_s, self._step_s)
+
+    def _reasons(self) -> list[bool]:
+        """Which of REASONS there are on this rank."""
+        came = [self.signals.came(number) is not None for number in STOPPING]
+        need_s = SPARE * self._save_s + 2 * self._step_s + self.config.teardown_s + self.config.margin_s
+        due = self._until is not None and self._until - self._clock() <= need_s
+        return [*came, due, self._asked]
 
     def _read(self) -> "_Agreed":
         ballot, self._pending = self._pending, None

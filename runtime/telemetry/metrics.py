@@ -78,6 +78,14 @@ class Metrics:
         for name, each in (("loss", step.loss), ("grad_norm", step.grad_norm)):
             if each is not None:
                 self._one("gauge", name, f"The latest {name.replace('_', ' ')}").set(each)
+        if (found := step.communication) is not None:
+            about = "Communication of a backward pass, first bucket begun to last bucket ended, as sampled"
+            self._one("gauge", "backward_communication_seconds", about).set(found.seconds)
+            about = "What of it lay after the last gradient was computed"
+            self._one("gauge", "backward_communication_exposed_seconds", about).set(found.exposed_s)
+            if seconds > 0:
+                about = "What of it lay after the last gradient was computed, over the time of a step"
+                self._one("gauge", "backward_communication_exposed_ratio", about).set(found.exposed_s / seconds)
         if (share := mfu(step, self._worth)) is not None:
             self._one("gauge", "mfu_ratio", "Model FLOP/s of the latest step over the device's peak").set(share)
 

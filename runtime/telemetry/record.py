@@ -5,6 +5,8 @@ import traceback
 from dataclasses import dataclass, field
 from typing import Any
 
+from runtime.telemetry.overlap import Communication
+
 LEVELS = ("debug", "info", "warning", "error")
 ERRORS = frozenset({"failed", "stuck", "differs"})
 WARNINGS = frozenset(
@@ -64,6 +66,8 @@ class Step:
     loss: float | None = None
     grad_norm: float | None = None
     useful: bool = True
+    communication: Communication | None = None
+    """Of a backward pass not long before, in some steps."""
 
     @property
     def seconds(self) -> float:

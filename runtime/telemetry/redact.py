@@ -14,40 +14,42 @@ SHORTEST = 6
 
 _WORDS = (
     r"secret|passw(?:or)?d|passwd|passphrase|pwd|api[_-]?key|access[_-]?key|private[_-]?key|signing[_-]?key|"
-    r"account[_-]?key|secret[_-]?key|encryption[_-]?key|authorization|credential|cookie|session[_-]?id|webhook|sas"
+    r"account[_-]?key|secret[_-]?key|encryption[_-]?key|authorization|credential|cookie|session[_-]?id|webhook|"
+    r"(?<![a-z])sas(?![a-z])|(?:access|api|auth|bot|id|refresh|sas|security|session)token(?![a-z])"
 )
+_SECRET_WORD = re.compile(rf"(?i){_WORDS}|(?<![a-z])(?:auth|bearer)(?![a-z])")
 # `token` alone, not `tokens` or `tokenizer`: those are counted in every language model's logs.
-_SECRET_NAME = re.compile(rf"(?i)(?:{_WORDS}|(?<![a-z])(?:auth|bearer)(?![a-z])|tokens?(?=[_-]?secret)|token(?![a-z]))")
+_TOKEN = re.compile(r"(?i)tokens?(?=[_-]?secret)|token(?![a-z])")
 _QUANTITY = re.compile(
     r"(?i)^(?:n|num|max|min|total|per)[_-]|[_-](?:count|length|len|id|ids|index|size|limit|rate|per_s)$"
 )
+_PLACE = re.compile(r"(?i)[_-](?:file|path|dir|folder|sock|socket)$")
+"""Ends of names that say where a secret is kept, and hold none."""
+_FILE = re.compile(r"(?:~|\.{1,2})?/[^\s:]{1,4096}\.[a-z]{2,5}")
+"""A value that is a file's path: GOOGLE_APPLICATION_CREDENTIALS."""
 
 _IN_TEXT = (
     # scheme://name:password@host, and scheme://token@host
     (re.compile(r"(?i)\b([a-z][a-z0-9+.-]{1,20}://)[^\s/?#\"']{1,512}@"), rf"\g<1>{HIDDEN}@"),
     (re.compile(r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----[^-]{0,16384}(?:-----END [A-Z ]{0,40}-----)?"), HIDDEN),
     (re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{6,4096}"), rf"\g<1> {HIDDEN}"),
-    # name=value, name: value, "name": "value", --name value
-    (
-        re.compile(
-            rf"(?i)((?:{_WORDS}|(?<![a-z])token(?![a-z]))[\w-]{{0,32}}[\"']?\s{{0,4}}[=:]\s{{0,4}})"
-            rf"(\"[^\"]{{0,4096}}\"|'[^']{{0,4096}}'|[^\s,;&\"'}}\])]{{1,4096}})"
-        ),
-        rf"\g<1>{HIDDEN}",
-    ),
-    # shapes that are nothing else: AWS, GitHub, GitLab, Hugging Face, OpenAI and kin, Slack, Google, JWT
-    (
-        re.compile(
-            r"\b(?:A[KS]IA[0-9A-Z]{16}|gh[pousr]_[A-Za-z0-9]{20,255}|github_pat_\w{20,255}|glpat-[\w-]{20,255}|"
-            r"hf_[A-Za-z0-9]{20,255}|sk-[\w-]{20,255}|xox[abeoprs]-[\w-]{10,255}|AIza[\w-]{30,60}|pypi-[\w-]{16,512}|"
-            r"eyJ[\w-]{8,4096}\.[\w-]{8,4096}(?:\.[\w-]{0,4096})?)"
-        ),
-        HIDDEN,
-    ),
+)
+# Shapes that are nothing else: AWS, GitHub, GitLab, Hugging Face, OpenAI and kin, Slack, Google, PyPI, JWT.
+_SHAPES = re.compile(
+    r"\b(?:A[KS]IA[0-9A-Z]{16}|gh[pousr]_[A-Za-z0-9]{20,255}|github_pat_\w{20,255}|glpat-[\w-]{20,255}|"
+    r"hf_[A-Za-z0-9]{20,255}|sk-(?=[\w-]{0,255}[A-Z0-9])[\w-]{20,255}|xox[abeoprs]-[\w-]{10,255}|AIza[\w-]{30,60}|"
+    r"pypi-AgE[\w-]{16,512}|eyJ[\w-]{8,4096}\.[\w-]{8,4096}(?:\.[\w-]{0,4096})?)"
 )
 
-
-# --name value: what stands before the name's last word is looked at only where that word was found.
+# name=value, name: value, "name": "value", also where the text was cut off within. What stands before the word is
+# looked at only where the word was found.
+_NAMED = re.compile(
+    rf"(?i)((?:{_WORDS}|(?<![a-z])token(?![a-z])|(?<=[a-z])(?-i:Token)(?![a-z]))[\w-]{{0,32}})"
+    rf"[\"']?\s{{0,4}}([=:])\s{{0,4}}(\"[^\"]{{0,4096}}(?:\"|\Z)|'[^']{{0,4096}}(?:'|\Z)|[\"']?[^\s,;&\"'}}\])]{{1,4096}})"
+)
+_NAME_BEFORE = re.compile(r"[\w.+@-]*$")
+_NUMBERS = re.compile(r"[\[\d]|None\b|null\b")
+# --name value
 _OPTION = re.compile(rf"(?i)((?:{_WORDS}|(?<![a-z])token)\s{{1,4}})[^\s-]\S{{0,4095}}")
 _OPTION_BEFORE = re.compile(r"(?:^|\s)--?[\w-]{0,64}$")
 _NO_SECRET = frozenset({"PWD", "OLDPWD"})
@@ -56,14 +58,20 @@ _NO_SECRET = frozenset({"PWD", "OLDPWD"})
 
 def secret_name(name: str) -> bool:
     """Whether a field, header or variable of this name holds a secret."""
-    return bool(_SECRET_NAME.search(name)) and not _QUANTITY.search(name)
+    if _PLACE.search(name):
+        return False
+    return bool(_SECRET_WORD.search(name) or (_TOKEN.search(name) and not _QUANTITY.search(name)))
 
 
 class Redactor:
     """Filters values. `environment` is where secrets are known by value."""
 
     def __init__(self, environment: Mapping[str, str] | None = None, known: Iterable[str] = ()) -> None:
-        values = {value for name, value in (environment or {}).items() if secret_name(name) and name not in _NO_SECRET}
+        values = {
+            value
+            for name, value in (environment or {}).items()
+            if secret_name(name) and name not in _NO_SECRET and not _FILE.fullmatch(value)
+        }
         values |= set(known)
         # Headers come as name=value,name=value: each value is a secret of its own.
         for name, value in (environment or {}).items():
@@ -78,7 +86,7 @@ class Redactor:
             text = self._known.sub(HIDDEN, text)
         for pattern, instead in _IN_TEXT:
             text = pattern.sub(instead, text)
-        return _OPTION.sub(_option, text)
+        return _OPTION.sub(_option, _SHAPES.sub(HIDDEN, _named(text)))
 
     def value(self, name: str, value: Any) -> Any:
         """A field's value, filtered by its name and by what is in it, all the way down.
@@ -102,6 +110,30 @@ class Redactor:
     def fields(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         """All fields of an event, filtered."""
         return {self.text(key): self.value(key, each) for key, each in fields.items()}
+
+
+def _named(text: str) -> str:
+    """The text without the values of secret names. What is no secret's name is passed over, but not its value, which
+    may hold another."""
+    kept, at, done = [], 0, 0
+    while found := _NAMED.search(text, at):
+        if _harmless(text, found):
+            at = found.start(3)
+            continue
+        kept += [text[done : found.start(3)], HIDDEN]
+        at = done = found.end()
+    return "".join([*kept, text[done:]])
+
+
+def _harmless(text: str, found: re.Match[str]) -> bool:
+    """A folder in a list of paths (/opt/secrets:/usr/lib), a file's name, or a number of tokens."""
+    before = _NAME_BEFORE.search(text, max(0, found.start() - 80), found.start())
+    first = found.start() if before is None else before.start()
+    in_path = text[first - 1 : first] == "/" and found[2] == ":" and text[found.start(3) - 1] == ":"
+    if in_path and found[3][0] in "/~.$":
+        return True
+    name = text[first : found.end(1)]
+    return not secret_name(name) and bool(_PLACE.search(name) or _NUMBERS.match(found[3].lstrip("\"'")))
 
 
 def _option(found: re.Match[str]) -> str:

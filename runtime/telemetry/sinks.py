@@ -24,6 +24,9 @@ def figures(step: Step, worth: Worth) -> dict[str, float]:
     for name, each in (("loss", step.loss), ("grad_norm", step.grad_norm), ("mfu", mfu(step, worth))):
         if each is not None:
             values[f"train/{name}"] = each
+    if step.communication is not None:
+        values["time/backward_communication_s"] = step.communication.seconds
+        values["time/backward_communication_exposed_s"] = step.communication.exposed_s
     for name, count in (("samples", step.samples), ("tokens", step.tokens)):
         if count and step.seconds > 0:
             values[f"speed/{name}_per_second"] = count / step.seconds
@@ -31,15 +34,21 @@ def figures(step: Step, worth: Worth) -> dict[str, float]:
 
 
 class ToBoard:
-    """Gives steps to a board."""
+    """Gives steps to a board. One that was done before, ahead of going back to a checkpoint, is given again; the first
+    after going back says from which step, as a figure of its own."""
 
     def __init__(self, board: Board, worth: Worth) -> None:
         self._board, self._worth = board, worth
+        self._last: int | None = None
 
     def take(self, batch: list[Step]) -> None:
         """Writes the steps."""
         for step in batch:
-            self._board.write(step.number, figures(step, self._worth), step.end_ns)
+            values = figures(step, self._worth)
+            if self._last is not None and step.number <= self._last:
+                values["train/rolled_back_from"] = self._last
+            self._last = step.number
+            self._board.write(step.number, values, step.end_ns)
 
     def close(self) -> None:
         """Ends the board."""
@@ -47,7 +56,7 @@ class ToBoard:
 
 
 class TensorBoard:
-    """Event files for TensorBoard in a folder."""
+    """Event files for TensorBoard in a folder. They keep what was done twice; TensorBoard may draw the later alone."""
 
     def __init__(self, folder: Path, writer: Callable[..., Any]) -> None:
         self._writer = writer(str(folder))
@@ -64,7 +73,11 @@ class TensorBoard:
 
 
 class WeightsAndBiases:
-    """A run of Weights & Biases. What restarts goes on in the same run, by its id."""
+    """A run of Weights & Biases. What restarts goes on in the same run, by its id.
+
+    Its own step only grows: what is written to an earlier one is dropped. So the training's step is a figure, and the
+    axis of all others.
+    """
 
     def __init__(self, config: Wandb, run: str, folder: Path | None, wandb: Any) -> None:
         self._run = wandb.init(
@@ -80,10 +93,11 @@ class WeightsAndBiases:
                 console="off", disable_git=True, disable_code=True, save_code=False, x_disable_meta=True
             ),
         )
+        self._run.define_metric("*", step_metric="train/step")
 
     def write(self, step: int, values: Mapping[str, float], at_ns: int) -> None:
         """Logs the figures of a step."""
-        self._run.log({**values, "time/at_s": at_ns / 1e9}, step=step)
+        self._run.log({**values, "train/step": step, "time/at_s": at_ns / 1e9})
 
     def close(self) -> None:
         """Ends the run."""

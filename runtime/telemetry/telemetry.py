@@ -22,6 +22,7 @@ from runtime.telemetry.lane import Lane, Receiver
 from runtime.telemetry.log import Bridge, LogFile, console, json_line
 from runtime.telemetry.loki import LokiPush
 from runtime.telemetry.metrics import Metrics
+from runtime.telemetry.overlap import Communication
 from runtime.telemetry.record import FIELDS_LIMIT, LEVELS, Event, Step, level_of, plain
 from runtime.telemetry.redact import Redactor
 from runtime.telemetry.scrape import Answers, Pushes
@@ -80,11 +81,12 @@ class Telemetry:
         loss: Any = None,
         grad_norm: Any = None,
         useful: bool = True,
+        communication: Communication | None = None,
     ) -> None:
         """Ends a step. `samples` and `tokens` are this rank's own; `loss` and `grad_norm` numbers or tensors of one.
 
         A tensor is read on another thread: a step does not wait for the device. `useful` is False for a step whose
-        update was skipped.
+        update was skipped. `communication` is what hides in a backward pass, where that was measured.
         """
         try:
             if not self._open:
@@ -97,6 +99,7 @@ class Telemetry:
                 loss=_loose(loss),
                 grad_norm=_loose(grad_norm),
                 useful=useful,
+                communication=communication,
             )
             if record is not None:
                 for lane in self._steps:

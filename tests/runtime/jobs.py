@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+from outcomes import events
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -30,10 +32,14 @@ class Job:
     pids: list[int]
     logs: list[Path]
 
-    def kill(self, rank: int, number: int = signal.SIGKILL) -> None:
-        """Sends a signal to one rank."""
+    def kill(self, rank: int, number: int = signal.SIGKILL, children: bool = False) -> None:
+        """Sends a signal to one rank; with `children`, to the processes that it started too, as Slurm does."""
+        pid = self.pids[rank]
         with suppress(ProcessLookupError):
-            os.kill(self.pids[rank], number)
+            if children:
+                for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+                    os.kill(int(each), number)
+            os.kill(pid, number)
 
     def until(self, text: str, rank: int = 0, limit_s: float = 60.0, times: int = 1) -> None:
         """Waits until a rank has written a text so often."""
@@ -43,9 +49,27 @@ class Job:
             assert self.number not in self.jobs.heard(), f"ended before {text!r}:\n{self.log(rank)[-3000:]}"
             time.sleep(0.01)
 
+    def asleep(self, rank: int, limit_s: float = 60.0) -> None:
+        """Waits until a rank's main thread sleeps in the kernel: as when it waits for another in a collective."""
+        end, quiet = time.monotonic() + limit_s, 0
+        while quiet < 3:
+            assert time.monotonic() < end, f"awake for {limit_s:g} s:\n{self.log(rank)[-3000:]}"
+            state = Path(f"/proc/{self.pids[rank]}/stat").read_text().rpartition(")")[2].split()[0]
+            quiet = quiet + 1 if state == "S" else 0
+            time.sleep(0.005)
+
     def log(self, rank: int = 0) -> str:
         """What a rank wrote so far."""
         return self.logs[rank].read_text(errors="replace")
+
+    def hear(self, event: str, since: int = 0, rank: int = 0, limit_s: float = 60.0) -> dict[str, Any]:
+        """Waits for an event that a rank tells after so many events; all of it."""
+        end = time.monotonic() + limit_s
+        while not (found := [each for each in events(self.log(rank))[since:] if each["event"] == event]):
+            assert time.monotonic() < end, f"no {event} in {limit_s:g} s:\n{self.log(rank)[-3000:]}"
+            assert self.number not in self.jobs.heard(), f"ended before {event}:\n{self.log(rank)[-3000:]}"
+            time.sleep(0.01)
+        return found[0]
 
     def codes(self, limit_s: float = 120.0) -> list[int]:
         """Waits for the ranks' exit codes, -n for one that signal n ended."""
@@ -106,11 +130,11 @@ class Jobs:
 
 
 @contextmanager
-def serving() -> Iterator[Jobs]:
-    """Starts the server, and ends it with all that it started."""
+def serving(*by: str) -> Iterator[Jobs]:
+    """Starts the server, by a command that becomes it where one is given, and ends it with all that it started."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "WANDB_MODE": "disabled"}
     process = subprocess.Popen(
-        [sys.executable, "-u", __file__],
+        [*by, sys.executable, "-u", __file__],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment, bufsize=1,
     )  # fmt: skip
     try:

@@ -161,7 +161,7 @@ def test_a_dataloader_is_taken_as_people_have_it() -> None:
     data = TensorDataset(torch.arange(64))
     loader = DataLoader(data, batch_size=4, shuffle=True, num_workers=2, prefetch_factor=3, collate_fn=lambda x: len(x))
     found = adopt(loader, seed=5, place=at(1, 2))
-    assert (found.batch, found.share.size, found.workers) == (8, 4, 2)
+    assert (found.batch, found.slice.size, found.workers) == (8, 4, 2)
     assert found.order is not None
     assert found.order.shuffle
     assert list(itertools.islice(found.until(None), 2)) == [4, 4]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.order import DataError, Order, Share, seed_of
+from runtime.order import DataError, Order, Slice, seed_of
 
 LENGTHS = st.integers(1, 3000)
 SEEDS = st.integers(0, 2**63)
@@ -34,8 +34,8 @@ def test_a_batch_is_the_same_at_any_world_size(length: int, seed: int, start: in
     order, batch = Order(length, seed), size * 12
     whole = order.at(start, batch).tolist()
     for world in (1, 2, 3, 4, 6, 12):
-        shares = [Share(batch, rank, world) for rank in range(world)]
-        assert [index for each in shares for index in order.at(each.start(start), each.size).tolist()] == whole
+        slices = [Slice(batch, rank, world) for rank in range(world)]
+        assert [index for each in slices for index in order.at(each.start(start), each.size).tolist()] == whole
 
 
 def test_epochs_and_seeds_differ() -> None:
@@ -63,9 +63,9 @@ def test_unshuffled_is_the_datasets_own_order() -> None:
 
 def test_a_batch_that_does_not_divide_says_which_would() -> None:
     with pytest.raises(DataError, match=r"a batch of 30 does not divide over 4 ranks .* take 28 or 32"):
-        Share(30, 0, 4)
-    with pytest.raises(DataError, match="take 4, or another"):
-        Share(2, 0, 4)
+        Slice(30, 0, 4)
+    with pytest.raises(DataError, match="take 4, another"):
+        Slice(2, 0, 4)
 
 
 @pytest.mark.parametrize("length", [0, -1, 2**63])

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from jobs import Jobs
 
 from runtime.config import ConfigError, load, told
 from runtime.exits import Exit
@@ -55,3 +56,15 @@ def test_changes_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "steps: 'many'" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         told(["--set", "steps.x=1"], default=base)
+
+
+def test_the_batch_is_kept_at_any_number_of_ranks(jobs: Jobs, tmp_path: Path) -> None:
+    script = Path(__file__).parents[2] / "examples" / "image" / "train.py"
+    batch = ["--set", "batch.batch=128", "--set", "batch.micro=64", "--set", "telemetry.console=json"]
+    for world in (1, 2):
+        folder = tmp_path / str(world)
+        folder.mkdir()
+        codes, logs = jobs.run(script, *batch, "--set", "steps=8", folder=folder, world=world)
+        assert codes == [Exit.DONE] * world, logs[0][-3000:]
+        assert f'"batch":128,"accumulate":{2 // world}' in logs[0]
+        assert "done after 8 steps" in logs[0]

@@ -1,10 +1,13 @@
-"""The training of tiny.py in Lightning, with gradients of two batches a step: python tiny_lightning.py CONFIG …"""
+"""The training of tiny.py in Lightning: python tiny_lightning.py CONFIG …
+
+TINY_ACCUMULATE batches of TINY_MICRO samples a step. A test can hold it in `forward` (gate).
+"""
 
 import os
 import sys
-import time
 from typing import Any
 
+import gate
 import torch
 from lightning.pytorch import LightningModule, Trainer, seed_everything
 from tiny import AT, FAULT, Points
@@ -23,7 +26,8 @@ class Tiny(LightningModule):
     def training_step(self, batch: Any, _: int) -> torch.Tensor:
         if FAULT == "loss" and self.global_step == int(AT):
             raise ValueError("a fault of the program")
-        time.sleep(float(os.environ.get("TINY_PAUSE_S", "0")))
+        gate.step = self.global_step + 1
+        gate.hold("forward")
         return (self.layers(batch[0]) - batch[1]).square().mean()
 
     def configure_optimizers(self) -> Any:
@@ -37,11 +41,11 @@ def main() -> None:
     resilient = Resilient(config)
     trainer = Trainer(
         callbacks=[resilient], max_epochs=-1, accelerator="cpu", devices=int(os.environ.get("LOCAL_WORLD_SIZE", "1")),
-        accumulate_grad_batches=2, enable_checkpointing=False, enable_progress_bar=False,
-        enable_model_summary=False, logger=False,
+        accumulate_grad_batches=int(os.environ.get("TINY_ACCUMULATE", "2")), enable_checkpointing=False,
+        enable_progress_bar=False, enable_model_summary=False, logger=False,
     )  # fmt: skip
     model = Tiny()
-    loader = DataLoader(Points(), batch_size=4, shuffle=True)
+    loader = DataLoader(Points(), batch_size=int(os.environ.get("TINY_MICRO", "4")), shuffle=True)
     trainer.fit(model, train_dataloaders=resilient.data(loader))
     weights = torch.cat([each.detach().flatten() for each in model.parameters()])
     rate = trainer.optimizers[0].param_groups[0]["lr"]

@@ -4,8 +4,8 @@ from validation.diagnose.collectives import told
 from validation.diagnose.finding import Found, Line
 
 
-def waits(rank: int, seq: int) -> Found:
-    return Found("any", Line("job.log", 1, "", None, rank, None), {"seq": str(seq)}, 1, None)
+def waits(rank: int, seq: int, **takes: str) -> Found:
+    return Found("any", Line("job.log", 1, "", None, rank, None), {"seq": str(seq), **takes}, 1, None)
 
 
 def texts(*founds: Found) -> list[str]:
@@ -27,3 +27,12 @@ def test_where_half_of_them_differ_nobody_is_accused() -> None:
     assert texts(*(waits(rank, 18 - rank) for rank in range(8))) == []
     assert texts(waits(0, 5), waits(63, 5)) == []
     assert texts(waits(0, 5)) == []
+
+
+def test_groups_count_apart_and_who_is_in_one_is_not_known() -> None:
+    assert (
+        texts(*(waits(rank, 900, group="0") for rank in range(8)), *(waits(rank, 17, group="3") for rank in (4, 6)))
+        == []
+    )
+    found = texts(*(waits(rank, 17 if rank == 6 else 18, group="3") for rank in (2, 4, 6)))
+    assert found == ["rank 6 waits in collective 17, 2 in 18"]

@@ -1,23 +1,33 @@
 """What the watchdogs of several ranks say together: who is behind, and who does not wait with the others. Pure."""
 
-from collections.abc import Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 
 from validation.diagnose.finding import Found, Line
+
+WHOLE = ("", "0")
+"""The group of all ranks, which torch makes first; older versions name none."""
 
 MOST_NAMED = 8
 """Ranks. Where more are odd, none of them is."""
 
 
 def told(found: Iterable[Found]) -> Iterator[Line]:
-    """Lines that rules know, from timeouts that say which collective a rank waits in (`seq`)."""
-    at: dict[int, int] = {}
+    """Lines that rules know, from timeouts that say which collective a rank waits in (`seq`), in each group apart."""
+    groups: dict[str, dict[int, int]] = defaultdict(dict)
     file = ""
     for each in found:
         rank, number = _number(each.takes.get("rank")), _number(each.takes.get("seq"))
         rank = each.line.rank if rank is None else rank
         if rank is not None and number is not None:
+            at = groups[each.takes.get("group", "")]
             at[rank] = max(number, at.get(rank, number))
             file = file or each.line.file
+    for group, at in groups.items():
+        yield from _of_group(file, at, whole=group in WHOLE)
+
+
+def _of_group(file: str, at: Mapping[int, int], whole: bool) -> Iterator[Line]:
     if len(at) < 2:
         return
     newest = max(at.values())
@@ -26,7 +36,7 @@ def told(found: Iterable[Found]) -> Iterator[Line]:
         for rank in behind:
             yield _line(file, rank, f"rank {rank} waits in collective {at[rank]}, {len(at) - len(behind)} in {newest}")
         return
-    silent = sorted(set(range(max(at) + 1)) - at.keys())
+    silent = sorted(set(range(max(at) + 1)) - at.keys()) if whole else []  # who is in another group is not known
     if silent and len(silent) <= min(MOST_NAMED, len(at) // 2):
         for rank in silent:
             yield _line(file, rank, f"rank {rank} does not wait in collective {newest}, {len(at)} ranks do")

@@ -81,7 +81,8 @@ class Retry(StrEnum):
 
 
 _KINDS = {
-    "network": "link_down rdma_path rdma_setup gid interface rdma_fallback acs unreachable congestion version_mismatch",
+    "network": "link_down adapter rdma_path rdma_setup gid interface rdma_fallback acs unreachable congestion "
+    "version_mismatch",
     "gpu": "xid_application off_bus ecc nvlink fabric_manager driver driver_mismatch illegal_access launch_failure "
     "hang busy power_or_thermal gsp",
     "memory": "device host cgroup shm",

@@ -1,12 +1,13 @@
 """A rule: texts that mean something, what they mean, how to check it, what to do. One file a rule, with its cases."""
 
 import re
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Annotated, Self
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+from yaml import CSafeLoader
 
 from validation.diagnose.kinds import KINDS, Confidence, Retry, Role, Symptom
 
@@ -20,7 +21,9 @@ SHORTEST_LITERAL = 4
 """Characters. Each pattern must hold a text of at least this length that every match has: lines are found by it first,
 at the speed of a disk."""
 
-GROUPS = frozenset({"rank", "node", "gpu", "peer", "rail", "port", "file", "code", "bytes", "step", "op", "seq", "xid"})
+GROUPS = frozenset(
+    {"rank", "node", "gpu", "peer", "rail", "port", "file", "code", "bytes", "step", "op", "seq", "group", "xid"}
+)
 """The names that a pattern may take out of a line; summaries may use them, as in `rank {rank}`."""
 
 
@@ -105,13 +108,15 @@ class Rule(_Written):
         return self
 
 
+@cache
 def load_rules(folder: Path = RULES) -> tuple[Rule, ...]:
     """All rules, by id. Raises RuleError with everything that is wrong, file by file."""
     found: dict[str, Rule] = {}
     wrong: list[str] = []
     for path in sorted(folder.glob("*.yaml")):
         try:
-            rule = Rule.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
+            written = yaml.load(path.read_text(encoding="utf-8"), CSafeLoader)
+            rule = Rule.model_validate(written)
         except (ValidationError, yaml.YAMLError, UnicodeDecodeError) as error:
             wrong.append(f"{path}: {error}")
             continue

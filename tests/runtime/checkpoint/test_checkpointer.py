@@ -1,95 +1,15 @@
 """What is saved is put back bit for bit, from the newest checkpoint that is whole, or nothing is changed."""
 
 import os
-import threading
 from pathlib import Path
-from unittest.mock import Mock
 
 import pytest
 import torch
+from small_training import Position, everything, saved, spoil, train, training
 
-from runtime.checkpoint.checkpointer import Checkpointer, SaveFailedError
-from runtime.checkpoint.config import CheckpointConfig
 from runtime.checkpoint.restoring import NothingWholeError
 from runtime.checkpoint.retention import Retention
-from runtime.checkpoint.state import StateError, Training, capture
-from runtime.control import Control
-from runtime.place import Place
-
-
-class Heard(list):
-    """A Tell that remembers."""
-
-    def __call__(self, event: str, /, **fields) -> None:
-        self.append((event, fields))
-
-    def of(self, event: str) -> list[dict]:
-        return [fields for each, fields in self if each == event]
-
-
-class Position:
-    def __init__(self) -> None:
-        self.at = 0
-
-    def state_dict(self):
-        return {"at": self.at}
-
-    def load_state_dict(self, state) -> None:
-        self.at = state["at"]
-
-
-def training(seed: int, width: int = 8, **options) -> Training:
-    torch.manual_seed(seed)
-    model = torch.nn.Sequential(
-        torch.nn.Linear(4, width), torch.nn.BatchNorm1d(width), torch.nn.Dropout(0.3), torch.nn.Linear(width, 2)
-    )
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, **options)
-    scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=1)
-    return Training(model, optimizer, scheduler, data=Position())
-
-
-def train(on: Training, steps: int) -> None:
-    for _ in range(steps):
-        loss = on.model(torch.randn(6, 4)).square().mean()
-        on.optimizer.zero_grad()
-        loss.backward()
-        on.optimizer.step()
-        on.scheduler.step(loss.item())
-        on.data.at += 6
-
-
-def everything(on: Training) -> list:
-    """All that a step depends on, comparable."""
-    found = capture(on, 0)
-    tensors = {name: each.clone().tolist() for name, each in (found.tensors | found.own).items()}
-    return [tensors, found.shared, found.mine]
-
-
-@pytest.fixture
-def heard():
-    return Heard()
-
-
-@pytest.fixture
-def make(tmp_path, heard):
-    made = []
-
-    def checkpointer(**settings) -> Checkpointer:
-        for each in made:
-            each.close()
-        settings = {"folder": tmp_path / "checkpoints", "retry_s": 0.01, "keep": Retention(keep_last=9)} | settings
-        made.append(Checkpointer(CheckpointConfig(**settings), Place(), Control(Place()), heard))
-        return made[-1]
-
-    yield checkpointer
-    for each in made:
-        each.close()
-
-
-def saved(checkpointer: Checkpointer, on: Training, step: int, **options) -> None:
-    checkpointer.save(on, step, wait=True, **options)
-    (outcome,) = checkpointer.poll()
-    assert outcome.safe, outcome
+from runtime.checkpoint.state import StateError, Training
 
 
 @pytest.mark.parametrize("overlap", [False, True])
@@ -123,14 +43,6 @@ def test_without_a_checkpoint_nothing_is_changed(make):
     before = everything(on)
     assert make().restore(on) is None
     assert everything(on) == before
-
-
-def spoil(folder: Path, step: int) -> None:
-    """Turns one bit of the data over."""
-    (data,) = folder.glob(f"step-{step:012d}/*.data")
-    raw = bytearray(data.read_bytes())
-    raw[40] ^= 1
-    data.write_bytes(raw)
 
 
 def cut(folder: Path, step: int) -> None:
@@ -236,131 +148,18 @@ def test_rolling_back_sets_aside_what_came_after(make, tmp_path):
     assert checkpointer.newest() == 3
 
 
-def test_a_save_that_fails_for_a_while_is_tried_again(make, heard, tmp_path, monkeypatch):
-    checkpointer = make()
-    real, failures = os.fsync, [OSError(5, "Input/output error")] * 2
-
-    def fsync(fd: int) -> None:
-        if failures:
-            raise failures.pop()
-        real(fd)
-
-    monkeypatch.setattr(os, "fsync", fsync)
-    saved(checkpointer, training(1), 1)
-    assert len(heard.of("checkpoint.retried")) == 2
-    assert make().newest() == 1
-
-
-def failing(checkpointer: Checkpointer, monkeypatch, on: Training, step: int) -> None:
-    with monkeypatch.context() as broken:
-        broken.setattr(os, "fsync", Mock(side_effect=OSError(28, "No space left on device")))
-        checkpointer.save(on, step, wait=True)
-
-
-def test_a_save_that_fails_for_good_leaves_the_older_one_and_training_goes_on(make, heard, monkeypatch):
+def test_rolling_back_leaves_everything_where_it_is_if_there_is_nothing_older(make, tmp_path):
     on = training(1)
-    checkpointer = make(retries=1)
-    saved(checkpointer, on, 1)
-    failing(checkpointer, monkeypatch, on, 2)
-    (outcome,) = checkpointer.poll()
-    assert not outcome.safe
-    assert "No space left" in outcome.error
-    assert not checkpointer.must_stop
+    checkpointer = make()
+    train(on, 3)
     saved(checkpointer, on, 3)
-    assert make().newest() == 3
-
-
-def test_where_the_policy_is_to_stop_the_next_save_says_so(make, monkeypatch):
-    on = training(1)
-    checkpointer = make(retries=0, on_failure="stop")
-    saved(checkpointer, on, 1)
-    failing(checkpointer, monkeypatch, on, 2)
-    assert checkpointer.must_stop
-    with pytest.raises(SaveFailedError, match="No space left"):
-        checkpointer.save(on, 3)
-    assert checkpointer.newest() == 1
-
-
-def test_a_save_that_hangs_does_not_hold_the_next_ones_up(make, heard, monkeypatch):
-    on = training(1)
-    checkpointer = make(stall_limit_s=0.2, save_limit_s=0.5, retries=0)
-    saved(checkpointer, on, 1)
-    go, real = threading.Event(), os.fsync
-    monkeypatch.setattr(os, "fsync", lambda fd: go.wait(60) and real(fd))
-    checkpointer.save(on, 2, wait=True)
-    checkpointer.save(on, 3, wait=True)
-    go.set()
-    assert all("no answer" in each["reason"] for each in heard.of("checkpoint.failed"))
-    assert heard.of("checkpoint.failed")
-    assert checkpointer.newest() == 1
-
-
-def test_a_save_that_the_end_of_the_job_cuts_off_is_told_as_that_and_not_as_a_failure(make, heard, monkeypatch):
-    on = training(1)
-    checkpointer = make()
-    saved(checkpointer, on, 1)
-    go, real = threading.Event(), os.fsync
-    monkeypatch.setattr(os, "fsync", lambda fd: go.wait(60) and real(fd))
-    checkpointer.save(on, 2)
-    (thread,) = [each for each in threading.enumerate() if each.name == "muster-save-2"]
-    closing = threading.Thread(target=checkpointer.close)  # it waits for the disk, too
-    closing.start()
-    while not checkpointer._job.given_up:
-        closing.join(0.01)
-    go.set()
-    closing.join(30)
-    thread.join(30)
-    assert heard.of("checkpoint.failed") == []
-    assert [each["step"] for each in heard.of("checkpoint.saved") + heard.of("checkpoint.given_up")] == [1, 2]
-
-
-def test_what_changes_a_parameter_during_an_overlapped_copy_fails_the_save(make, monkeypatch):
-    on = training(1)
-    checkpointer = make(overlap=True)
-    from runtime.checkpoint import snapshot
-
-    real, go = snapshot._copied, threading.Event()
-
-    def slow(pairs, non_blocking=False) -> None:
-        if threading.current_thread().name == "muster-copy":
-            go.wait(30)
-        real(pairs, non_blocking)
-
-    monkeypatch.setattr(snapshot, "_copied", slow)
-    checkpointer.save(on, 1)
-    with torch.no_grad():
-        on.model[0].weight.mul_(2)
-    go.set()
-    assert checkpointer.finish(30)
-    (outcome,) = checkpointer.poll()
-    assert "was changed while it was copied" in outcome.error
-    assert checkpointer.newest() is None
-
-
-def test_the_optimizers_step_waits_for_an_overlapped_copy(make, monkeypatch):
-    on = training(1)
     train(on, 1)
-    right = everything(on)
-    checkpointer = make(overlap=True)
-    from runtime.checkpoint import snapshot
-
-    real = snapshot._copied
-    begun = threading.Event()
-
-    def slow(pairs, non_blocking=False) -> None:
-        if threading.current_thread().name == "muster-copy":
-            begun.wait(30)
-        real(pairs, non_blocking)
-
-    monkeypatch.setattr(snapshot, "_copied", slow)
-    checkpointer.save(on, 1)
-    threading.Timer(0.2, begun.set).start()
-    train(on, 2)
-    assert checkpointer.waited_s > 0
-    assert checkpointer.finish(30)
-    other = training(2)
-    make().restore(other)
-    assert everything(other) == right
+    before = everything(on)
+    assert checkpointer.restore(on, before=3) is None
+    assert everything(on) == before
+    assert checkpointer.newest() == 3
+    spoil(tmp_path / "checkpoints", 3)  # what is torn is set aside as ever, and is no answer either
+    assert checkpointer.restore(on, before=4) is None
 
 
 def test_only_what_retention_keeps_stays(make, tmp_path):
@@ -396,37 +195,13 @@ def test_a_sealed_checkpoint_needs_its_key(make, tmp_path, monkeypatch):
     monkeypatch.setenv("CHECKPOINT_KEY", "00" * 32)
     on = training(1)
     train(on, 1)
+    right = everything(on)
     saved(make(key="env:CHECKPOINT_KEY"), on, 1)
     other = training(2)
     make(key="env:CHECKPOINT_KEY").restore(other)
-    assert everything(other) == everything(on) or other.data.at == on.data.at
+    assert everything(other) == right
     with pytest.raises(Exception, match="key"):
         make().restore(training(3))
-
-
-def test_an_emergency_save_can_be_resumed_from(make):
-    on = training(1)
-    train(on, 2)
-    right = everything(on)
-    assert make().emergency(on, 2, limit_s=30)
-    other = training(2)
-    resumed = make().restore(other)
-    assert (resumed.step, resumed.kind) == (2, "emergency")
-    assert everything(other) == right
-
-
-def test_an_emergency_save_never_hangs_and_never_raises(make, heard, monkeypatch):
-    on = training(1)
-    checkpointer = make()
-    saved(checkpointer, on, 1)
-    go, real = threading.Event(), os.fsync
-    monkeypatch.setattr(os, "fsync", lambda fd: go.wait(60) and real(fd))
-    assert not checkpointer.emergency(on, 2, limit_s=0.5)
-    go.set()
-    assert heard.of("checkpoint.emergency_failed")
-    on.model = None
-    assert not checkpointer.emergency(on, 3, limit_s=5)
-    assert checkpointer.newest() in (1, 2)
 
 
 def test_names_do_not_depend_on_how_the_model_is_wrapped(make):

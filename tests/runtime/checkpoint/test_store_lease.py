@@ -10,12 +10,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from mounts import Namespace, WithoutLinks
 from store_samples import found, place, save, write
 
 from runtime.checkpoint import lease
 from runtime.checkpoint.lease import HeldError, Lease, LeaseLostError, lives_here
-from runtime.checkpoint.storage import Storage
+from runtime.checkpoint.storage import NoLinksError, Storage
 from runtime.checkpoint.tier import Tier
+from runtime.exits import Exit
+from runtime.failures.classify import classify
 
 ROOT = Path(__file__).parents[3]
 PROGRAM = """
@@ -173,6 +176,41 @@ def test_a_process_id_that_was_given_to_another_is_not_the_holder() -> None:
     assert lives_here(lease.here().model_copy(update={"born": 1})) is False
     assert lives_here(lease.here().model_copy(update={"host": "elsewhere"})) is None
     assert lives_here(lease.here().model_copy(update={"boot": "before"})) is None
+
+
+def test_without_hard_links_nothing_is_begun_and_it_says_so(tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("mounts a file system: needs root")
+    with subprocess.Popen(["unshare", "--mount", "sleep", "600"]) as holder:
+        try:
+            storage = WithoutLinks(Namespace(holder.pid), tmp_path)
+            folder = storage.namespace.seen(storage.at) / "run"
+            with Tier(folder) as tier, pytest.raises(NoLinksError) as refused:
+                save(tier, 1)
+            what, where, advice = str(refused.value).split(" · ")
+            assert what.startswith("no hard link can be made")
+            assert where == str(folder)
+            assert "NFS" in advice
+            assert classify(refused.value).treatment.exit is Exit.FAILED
+            assert not any(path.name.startswith("lease-") for path in folder.iterdir())
+            storage.close()
+        finally:
+            holder.kill()
+
+
+def test_a_link_whose_answer_was_lost_is_no_other_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NFS: the server makes the link, its answer is lost, and the repeated call finds the name taken."""
+    real = os.link
+
+    def repeated(source: Path, target: Path) -> None:
+        real(source, target)
+        real(source, target)
+
+    monkeypatch.setattr(os, "link", repeated)
+    own = Lease(Storage(30), tmp_path)
+    own.take()
+    assert own.held
+    own.release()
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"token": 5}', '{"token": "a", "host": "' + "h" * 5000 + '"}'])

@@ -206,17 +206,6 @@ def test_a_save_is_due_by_steps_by_time_or_both() -> None:
     assert due(Triggers(every_steps=1, every_s=1), at(step=90)) == ""
 
 
-def test_a_save_before_the_deadline_is_early_enough_and_happens_once() -> None:
-    before = {"save_s": 60, "stall_s": 2, "step_s": 5}
-    assert due(Triggers(), at(deadline_s=1000 + 93 + 5 + 1, **before)) == ""
-    assert due(Triggers(), at(deadline_s=1000 + 93 + 5, **before)) == "deadline"
-    assert (
-        due(Triggers(), at(deadline_s=1000 + 93 + 5, step=101, now_s=1005, saved_step=100, saved_s=1000, **before))
-        == ""
-    )
-    assert due(Triggers(before_deadline=False), at(deadline_s=1001, **before)) == ""
-
-
 def test_youngs_interval_is_the_published_one() -> None:
     """M = 1.8 h and C = 20 s give 8.5 min; C = 2 s gives 2.7 min."""
     assert round(young_s(20, 1.8 * 3600) / 60, 1) == 8.5

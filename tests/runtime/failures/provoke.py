@@ -1,7 +1,7 @@
-"""Failures that happen for real, each a function that runs in every rank of a job of forked processes.
+"""Failures that happen for real, each a function that runs in every rank of a job: python provoke.py FAILURE
 
-What a function raises is classified where it was raised, and the rank ends with the code that follows. As a program:
-a line of JSON names the failure, the ranks and a folder; the answer has each rank's kind, text and code.
+What a function raises is classified where it was raised, and written to `failure.RANK`; the rank ends with the code
+that follows.
 """
 
 import json
@@ -19,8 +19,7 @@ import torch.distributed as dist
 
 from runtime.failures.classify import classify
 from runtime.failures.emergency import after
-
-LIMIT_S = 40.0
+from runtime.place import place
 
 
 def _meet(rank: int, world: int, folder: Path, limit_s: float = 10.0) -> None:
@@ -184,47 +183,17 @@ def program_error(rank: int, world: int, folder: Path) -> None:
     raise KeyError("NCCL error: connection reset by peer, CUDA out of memory")
 
 
-def run(case: dict[str, Any]) -> list[dict[str, Any]]:
-    """Forks the ranks, waits for them, and reads what each wrote."""
-    folder, world = Path(case["folder"]), case["world"]
-    pids = []
-    for rank in range(world):
-        pid = os.fork()
-        if pid == 0:
-            _rank(case["name"], rank, world, folder)
-        pids.append(pid)
-    until, found = time.monotonic() + LIMIT_S, []
-    for rank, pid in enumerate(pids):
-        status = (0, 0)
-        while status[0] == 0:
-            status = os.waitpid(pid, os.WNOHANG)
-            if time.monotonic() > until:
-                os.kill(pid, signal.SIGKILL)
-            time.sleep(0.005)
-        wrote = folder / f"failure.{rank}"
-        told = json.loads(wrote.read_text()) if wrote.exists() else {"kind": None}
-        found.append({**told, "code": os.waitstatus_to_exitcode(status[1])})
-    return found
-
-
-def _rank(name: str, rank: int, world: int, folder: Path) -> None:
-    log = os.open(folder / f"log.{rank}", os.O_WRONLY | os.O_CREAT)
-    os.dup2(log, 1)
-    os.dup2(log, 2)
-    torch.set_num_threads(1)
-    code = 0
+def main() -> None:
+    here = place()
     try:
-        globals()[name](rank, world, folder)
+        globals()[sys.argv[1]](here.rank, here.world, Path.cwd())
     except BaseException as error:
         failure = classify(error)
-        (folder / f"failure.{rank}").write_text(
-            json.dumps({"kind": failure.kind, "text": str(error)[:2000], "by": failure.decided_by})
-        )
-        code = int(after(error))
-    os._exit(code)
+        told = {"kind": failure.kind, "text": str(error)[:2000], "by": failure.decided_by}
+        Path(f"failure.{here.rank}").write_text(json.dumps(told))
+        os._exit(int(after(error)))
+    os._exit(0)
 
 
 if __name__ == "__main__":
-    for line in sys.stdin:
-        sys.stdout.write(json.dumps(run(json.loads(line))) + "\n")
-        sys.stdout.flush()
+    main()

@@ -4,6 +4,7 @@ import errno
 import importlib
 import pickle
 import pkgutil
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import runtime
+from runtime.checkpoint.storage import StaleError, storage_error
 from runtime.control import PeerLostError
 from runtime.exits import Exit
 from runtime.failures.classify import classify, classify_exit, classify_text
@@ -199,3 +201,13 @@ def test_every_error_of_the_runtime_itself_has_a_kind() -> None:
     assert len(own) > 25
     unknown = {each.__name__ for each in own if classify(each.__new__(each)).decided_by not in TYPES}
     assert unknown == OF_THE_PROGRAM
+
+
+def test_of_errors_of_one_kind_the_last_tells_what_to_do() -> None:
+    gone = OSError(errno.ENOTCONN, "Transport endpoint is not connected")
+    try:
+        raise storage_error(gone, "list the folder", Path("/mnt")) from gone
+    except StaleError as error:
+        found = classify(error)
+    assert found.kind is Kind.STORAGE
+    assert found.text.endswith(" · /mnt · mount it again on this node")

@@ -1,7 +1,9 @@
-"""What is decided about bad losses, restarts, replicas that differ, and other world sizes."""
+"""What is decided about bad losses, restarts, and replicas that differ."""
 
 import json
 import math
+import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +13,17 @@ from hypothesis import strategies as st
 
 from runtime.control import Control
 from runtime.exits import Exit
-from runtime.failures.elastic import BatchConfig, share
-from runtime.failures.loss import Action, Course, Judgement, LossConfig, judge, resumed
+from runtime.failures.loss import Action, Course, Judgement, LossConfig, judge, resumed, wish
 from runtime.failures.replicas import Odd, compare, digest, odd
 from runtime.failures.restarts import NoProgressError, RestartConfig, Restarts, Start, decide
 from runtime.place import Place
 
 
 def run(config: LossConfig, losses: list[float], course: Course | None = None, first: int = 1) -> list[Judgement]:
+    """What one rank decides for itself, step by step."""
     found, course = [], course or Course()
     for step, loss in enumerate(losses, first):
-        found.append(judge(config, course, step, loss))
+        found.append(judge(config, course, step, loss, wish(config, course, step, loss)[0]))
         course = found[-1].course
     return found
 
@@ -37,9 +39,10 @@ def test_a_loss_that_falls_slowly_is_never_held_up() -> None:
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 def test_a_loss_that_is_no_number_is_skipped_then_rolled_back_then_stopped(bad: float) -> None:
     config = LossConfig(skips=2, roll_backs=1)
-    actions = [each.action for each in run(config, [*STEADY, bad, bad, bad])]
-    assert actions[40:] == [Action.SKIP, Action.SKIP, Action.ROLL_BACK]
-    course = resumed(run(config, [*STEADY, bad, bad, bad])[-1].course, 30)
+    found = run(config, [*STEADY, bad, bad, bad])
+    assert [each.action for each in found[40:]] == [Action.SKIP, Action.SKIP, Action.ROLL_BACK]
+    assert found[-1].before == 41  # not to a checkpoint from among the bad ones, which holds the same weights
+    course = resumed(found[-1].course, 30)
     again = run(config, [2.0] * 13 + [bad, bad, bad], course, 31)
     # What was bad is left out when the data comes to it again, whatever its loss is now.
     assert [each.action for each in again[10:13]] == [Action.SKIP] * 3
@@ -49,18 +52,58 @@ def test_a_loss_that_is_no_number_is_skipped_then_rolled_back_then_stopped(bad: 
 def test_a_spike_is_measured_against_the_losses_before_it_and_is_none_of_them() -> None:
     found = run(LossConfig(), [*STEADY, 9.0, 2.0])
     assert [each.action for each in found[40:]] == [Action.SKIP, Action.GO]
-    assert "deviations above" in found[40].reason
+    assert "deviations above" in wish(LossConfig(), found[39].course, 41, 9.0)[1]
     assert 9.0 not in [loss for _, loss in found[-1].course.losses]
     assert run(LossConfig(on_spike="go"), [*STEADY, 9.0])[-1].action is Action.GO
     assert run(LossConfig(), [2.0, 9.0])[-1].action is Action.GO  # too little history to call it one
 
 
-def test_bad_right_after_a_checkpoint_was_loaded_the_checkpoint_is_suspected() -> None:
+def test_a_checkpoint_is_suspected_where_good_data_is_bad_after_it_or_none_is_good() -> None:
     config = LossConfig(on_nan="roll_back")
-    course = resumed(Course(), 100)
-    assert judge(config, course, 103, math.nan).older
-    assert not judge(config, course, 150, math.nan).older
-    assert not judge(config, Course(), 3, math.nan).older
+    left = run(config, [2.0, 2.0, 2.0, 2.0, 2.0, 2.0, math.nan])[-1]
+    assert left.before == 7
+    course = resumed(left.course, 4)
+    # Steps 5 and 6 were good before.
+    assert judge(config, course, 5, math.nan, Action.ROLL_BACK).before == 4
+    # Step 8 is new: another bad batch, not far from the first, is no fault of the checkpoint.
+    assert run(config, [2.0, 2.0, math.nan, math.nan], course, 5)[-1].before == 7
+    # One bad step after a checkpoint says little, a second one without a good one in between more.
+    first = judge(config, resumed(Course(), 100), 101, math.nan, Action.ROLL_BACK)
+    assert first.before == 101
+    known, second = run(config, [math.nan, math.nan], resumed(first.course, 100), 101)
+    assert (known.action, second.before) == (Action.SKIP, 100)
+    # Where the run began anew there is no checkpoint to suspect.
+    assert [each.before for each in run(config, [math.nan, math.nan])] == [1, 1]
+
+
+def test_roll_backs_are_forgotten_once_the_run_is_well_beyond_them() -> None:
+    config = LossConfig(on_nan="roll_back", roll_backs=1, window=10)
+    course = resumed(run(config, [2.0] * 6 + [math.nan])[-1].course, 4)
+    soon = run(config, [2.0] * 10 + [math.nan], course, 5)
+    assert soon[-1].action is Action.STOP
+    late = run(config, [2.0] * 11 + [math.nan], course, 5)
+    assert late[-1].action is Action.ROLL_BACK
+
+
+ACTIONS = st.sampled_from([math.nan, 2.0])
+
+
+@given(st.lists(st.lists(ACTIONS, min_size=3, max_size=3), max_size=80), st.integers(0, 3), st.integers(0, 3))
+def test_all_ranks_decide_the_same_whoever_the_bad_batches_fall_to(
+    steps: list[list[float]], skips: int, roll_backs: int
+) -> None:
+    config = LossConfig(skips=skips, roll_backs=roll_backs)
+    ranks, step = [Course()] * 3, 0
+    for losses in steps:
+        step += 1
+        worst = max(wish(config, own, step, loss)[0] for own, loss in zip(ranks, losses, strict=True))
+        found = [judge(config, own, step, loss, worst) for own, loss in zip(ranks, losses, strict=True)]
+        assert len({(each.action, each.before, replace(each.course, losses=())) for each in found}) == 1
+        if found[0].before is not None:
+            assert found[0].before <= step
+            step = max(0, found[0].before - 2)
+            found = [replace(each, course=resumed(each.course, step)) for each in found]
+        ranks = [each.course for each in found]
 
 
 @given(st.lists(st.floats(), max_size=60))
@@ -70,7 +113,7 @@ def test_no_course_of_losses_raises_and_none_goes_on_for_ever(losses: list[float
     assert Action.STOP in [each.action for each in bad]
 
 
-def start(step: int, exit: int | None = None) -> Start:
+def start(step: int | None, exit: int | None = None) -> Start:
     return Start(at=0.0, step=step, attempt="x", exit=exit)
 
 
@@ -85,6 +128,17 @@ def test_starts_without_progress_wait_longer_each_time_and_then_end() -> None:
     # Going back to an older checkpoint is no progress either.
     with pytest.raises(NoProgressError):
         decide(config, [start(5), start(5), start(4)], 3)
+    assert decide(RestartConfig(no_progress=100, wait_s=1), [start(5)] * 99, 5) == 300  # and no number overflows
+
+
+def test_starts_that_failed_before_they_had_resumed_are_no_progress_either() -> None:
+    config = RestartConfig(no_progress=3, wait_s=10)
+    assert decide(config, [start(5), start(None)], None) == 10
+    assert decide(config, [start(None), start(5)], None) == 0
+    assert decide(config, [start(5), start(None)], 5) == 20
+    assert decide(config, [start(4), start(None)], 5) == 10
+    with pytest.raises(NoProgressError, match="3 starts failed before they had resumed"):
+        decide(config, [start(None)] * 3, None)
 
 
 def test_stops_are_no_failures() -> None:
@@ -92,7 +146,7 @@ def test_stops_are_no_failures() -> None:
     assert decide(RestartConfig(), history, 5) == 0
 
 
-def restarts(folder: Path, events: list[Any], attempt: str) -> Restarts:
+def restarts(folder: Path, events: list[Any], attempt: str, stall_s: float = 60.0) -> Restarts:
     place = Place(attempt=attempt)
     return Restarts(
         RestartConfig(wait_s=0),
@@ -100,24 +154,44 @@ def restarts(folder: Path, events: list[Any], attempt: str) -> Restarts:
         place,
         Control(place),
         lambda event, /, **_: events.append(event),
+        stall_s,
     )
+
+
+def began(folder: Path, events: list[Any], attempt: str, step: int) -> Restarts:
+    found = restarts(folder, events, attempt)
+    found.begin()
+    found.resumed(step)
+    return found
 
 
 def test_the_history_outlives_processes_and_a_damaged_one_stops_nobody(tmp_path: Path) -> None:
     events: list[Any] = []
+    (tmp_path / "run").mkdir()
     for attempt in range(3):
-        restarts(tmp_path, events, str(attempt)).begin(7)
+        began(tmp_path, events, str(attempt), 7)
     with pytest.raises(NoProgressError):
-        restarts(tmp_path, events, "3").begin(7)
-    restarts(tmp_path, events, "4").begin(8)
-    restarts(tmp_path, events, "4").ended(Exit.RESUMABLE_STOP)
+        began(tmp_path, events, "3", 7)
+    began(tmp_path, events, "4", 8).ended(Exit.RESUMABLE_STOP)
+    restarts(tmp_path, events, "4").ended(Exit.FAILED)  # it has not begun: what is noted is another's
     file = tmp_path / "run" / "restarts.json"
     assert json.loads(file.read_text())[-1] | {"at": 0} == {"at": 0, "step": 8, "attempt": "4", "exit": 85}
     assert not events
     for damage in ("", "{}", '[{"step": "many"}]', "[" * 100_000, '{"a": ' + "1" * (2 << 20) + "}"):
         file.write_text(damage)
-        restarts(tmp_path, events, "5").begin(8)
+        began(tmp_path, events, "5", 8)
         assert events.pop() == "restart.history_unreadable"
+
+
+def test_a_history_that_hangs_holds_no_start_and_no_end_up(tmp_path: Path) -> None:
+    """A pipe that nobody writes to is what storage that answers nothing is to whoever opens it."""
+    events: list[Any] = []
+    (tmp_path / "run").mkdir()
+    os.mkfifo(tmp_path / "run" / "restarts.json")
+    made = restarts(tmp_path, events, "1", stall_s=0.2)
+    made.begin(7)
+    made.ended(Exit.RESUMABLE_STOP, limit_s=0.1)
+    assert set(events) == {"restart.history_unreadable"}
 
 
 def test_a_replica_that_differs_is_named_where_there_is_a_majority() -> None:
@@ -158,22 +232,13 @@ def test_ranks_that_differ_are_told_with_their_nodes() -> None:
     class Told(Control):
         def gather(self, value: bytes, _limit: int = 1 << 20) -> list[bytes]:
             other = json.loads(value)
-            return [value, json.dumps([other[0], "other", "gpu-1"]).encode(), value]
+            alone = json.dumps(["of another kind", "abc", "gpu-2"]).encode()
+            return [value, json.dumps([other[0], "other", "gpu-1"]).encode(), value, alone]
 
-    events: list[Any] = []
+    events: list[tuple[str, dict[str, Any]]] = []
     place = Place(rank=0, world=1, node="gpu-0")
-    found = compare(Told(place), "dp", "abc", 12, "parameters", lambda _, /, **fields: events.append(fields))
+    found = compare(Told(place), "dp", "abc", 12, "parameters", lambda e, /, **fields: events.append((e, fields)))
     assert found == Odd((1,), certain=True)
-    assert events[0]["nodes"] == ["gpu-1"]
-
-
-@given(st.integers(1, 4096), st.integers(1, 64), st.integers(1, 256))
-def test_at_any_world_size_the_batch_is_the_nearest_and_the_rate_follows_it(batch: int, micro: int, world: int) -> None:
-    found = share(BatchConfig(batch=batch, micro=micro), world)
-    assert found.batch == found.accumulate * micro * world
-    assert found.rate == pytest.approx(found.batch / batch)
-    if batch % (micro * world) == 0:
-        assert found.batch == batch
-        assert found.rate == 1.0
-    if found.accumulate > 1:
-        assert abs(found.batch - batch) <= abs(found.batch - micro * world - batch)
+    told = dict(events)
+    assert told["replica.differs"]["nodes"] == ["gpu-1"]
+    assert told["replica.not_compared"]["ranks"] == [3]  # nothing is known of it, and that is said

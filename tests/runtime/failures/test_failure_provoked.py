@@ -5,40 +5,30 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from jobs import Jobs
 
 from runtime.exits import Exit
 from runtime.failures.classify import classify_exit, classify_text
 from runtime.failures.kinds import TREATMENTS, Kind
 
-HERE = Path(__file__).parent
+SCRIPT = Path(__file__).with_name("provoke.py")
 Provoke = Callable[..., list[dict[str, Any]]]
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator["subprocess.Popen[str]"]:
-    with subprocess.Popen(
-        [sys.executable, HERE / "provoke.py"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(HERE.parents[2]), "GLOO_SOCKET_IFNAME": "lo"},
-    ) as process:
-        yield process
-        process.stdin.close()  # type: ignore[union-attr]
-
-
 @pytest.fixture
-def provoke(server: "subprocess.Popen[str]", tmp_path: Path) -> Provoke:
+def provoke(jobs: Jobs, tmp_path: Path) -> Provoke:
     def provoke(name: str, world: int = 1) -> list[dict[str, Any]]:
-        server.stdin.write(json.dumps({"name": name, "world": world, "folder": str(tmp_path)}) + "\n")  # type: ignore[union-attr]
-        server.stdin.flush()  # type: ignore[union-attr]
-        answer: list[dict[str, Any]] = json.loads(server.stdout.readline())  # type: ignore[union-attr]
-        return answer
+        codes, _ = jobs.run(SCRIPT, name, folder=tmp_path, world=world, GLOO_SOCKET_IFNAME="lo")
+        found = []
+        for rank, code in enumerate(codes):
+            told = tmp_path / f"failure.{rank}"
+            found.append({**(json.loads(told.read_text()) if told.exists() else {"kind": None}), "code": code})
+        return found
 
     return provoke
 
@@ -94,7 +84,7 @@ def test_without_torchs_debugging_desynchronised_ranks_are_known_by_what_gloo_sa
     # The rank that gets more than it asked for aborts in gloo's own thread; the other loses its connection.
     found = provoke("desynchronised_without_debugging", 2)
     assert found[0]["code"] == -signal.SIGABRT
-    assert classify_text((tmp_path / "log.0").read_text()).kind is Kind.DESYNC
+    assert classify_text(next(tmp_path.glob("job-*-rank-0.log")).read_text()).kind is Kind.DESYNC
     assert found[1]["kind"] == Kind.PEER_LOST, found
 
 

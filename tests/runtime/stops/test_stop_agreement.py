@@ -2,6 +2,7 @@
 
 import signal
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,7 +16,7 @@ from runtime.exits import Exit
 from runtime.place import Place
 from runtime.stops import stop as module
 from runtime.stops.deadline import Deadline
-from runtime.stops.signals import Signals
+from runtime.stops.signals import STOPPING, Signals
 from runtime.stops.stop import PEER_DONE, DesyncError, Stop, StopConfig, Stopper
 
 
@@ -175,10 +176,25 @@ def test_a_deadline_stops_in_time_for_the_slowest_save_and_two_steps(monkeypatch
     )
     job[1].stopper.saved(40.0)
     stops = together([loop(rank, 100, {}, 2.0) for rank in job])
-    # 100 s - 40 (save) - 2 * 2 (steps) - 5 - 10 = 41 s of steps of 2 s.
-    assert [each.step for each in stops] == [21, 21]
+    # 100 s - 1.5 * 40 (save) - 2 * 2 (steps) - 5 - 10 = 21 s of steps of 2 s.
+    assert [each.step for each in stops] == [11, 11]
     assert stops[0].reasons == ("deadline",)
     assert stops[0].save
+
+
+def test_a_rank_wants_to_stop_for_a_signal_when_asked_and_when_its_deadline_nears_but_not_for_knowing_one() -> None:
+    def rank(at: float) -> Rank:
+        return ranks(1, StopConfig(teardown_s=5, margin_s=10), until=Deadline(at=time.time() + at, source="test"))[0]
+
+    assert rank(10).stopper.wanted
+    far = rank(1000)
+    assert not far.stopper.wanted
+    far.stopper.ask()
+    assert far.stopper.wanted
+    for number in STOPPING:
+        far = rank(1000)
+        far.signals.say(number, far.clock[0])
+        assert far.stopper.wanted
 
 
 def test_a_rank_that_is_done_before_the_others_stops_them_and_none_waits_for_a_limit() -> None:

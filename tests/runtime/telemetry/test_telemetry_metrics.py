@@ -16,6 +16,7 @@ from runtime.telemetry import Telemetry, TelemetryConfig
 from runtime.telemetry.config import Worth
 from runtime.telemetry.hardware import Reading
 from runtime.telemetry.metrics import OTHER, Bounded, Metrics, mfu
+from runtime.telemetry.overlap import Communication
 from runtime.telemetry.record import Event, Step
 from runtime.telemetry.redact import Redactor
 
@@ -51,6 +52,17 @@ def test_a_step_becomes_its_parts_rates_and_mfu(place: Place) -> None:
     assert value(metrics, "muster_tokens_per_second") == 50
     assert value(metrics, "muster_mfu_ratio") == pytest.approx(0.3)  # 100 tokens × 6 GFLOP in 2 s, of 1 TFLOP/s
     assert (value(metrics, "muster_loss"), value(metrics, "muster_grad_norm")) == (2.5, 0.5)
+
+
+def test_communication_that_was_sampled_stays_until_the_next_sample(place: Place) -> None:
+    metrics = Metrics(place, "run", Worth())
+    metrics.step(step())
+    assert value(metrics, "muster_backward_communication_seconds") is None
+    metrics.step(step(communication=Communication(0.75, 0.5)))
+    metrics.step(step())
+    assert value(metrics, "muster_backward_communication_seconds") == 0.75
+    assert value(metrics, "muster_backward_communication_exposed_seconds") == 0.5
+    assert value(metrics, "muster_backward_communication_exposed_ratio") == 0.25
 
 
 def test_mfu_is_absent_where_a_figure_for_it_is_missing() -> None:

@@ -31,6 +31,16 @@ SECRET = "Xq7rT2mZ9kLw"  # a value that no pattern knows by its shape
         f"mc --password {SECRET} ls",
         f"train --hub-token {SECRET}",
         f"Proxy-Authorization={SECRET}",
+        f'{{"accessToken": "{SECRET}"}}',
+        f"hubToken={SECRET}",
+        f"refresh_token={SECRET}",
+        f"AZURE_STORAGE_SAS={SECRET}",
+        f"PYTHONPATH=/opt/secrets:/usr/lib TOKEN={SECRET}",
+        f"/opt/secrets:/usr/lib:password={SECRET}",
+        f"AWS_SECRET_ACCESS_KEY=/{SECRET}/abc",
+        f"password:/{SECRET}",
+        f"/run/secrets/password: {SECRET}",
+        f"pad_token_id=0 hub_token_id={SECRET}",
         f"-----BEGIN RSA PRIVATE KEY-----\n{SECRET}\nabc\n-----END RSA PRIVATE KEY-----",
         f"-----BEGIN PRIVATE KEY-----\n{SECRET}",
     ],
@@ -49,6 +59,8 @@ def test_a_secret_in_a_text_is_hidden(text: str) -> None:
         "glpat-" + "a1B2" * 5,
         "hf_" + "a1B2" * 9,
         "sk-proj-" + "a1B2" * 9,
+        "sk-or-v1-" + "0a1b" * 16,
+        "pypi-AgEIcHlwaS5vcmc" + "a1B2" * 9,
         "xoxb-" + "1234567890-abcdef",
         "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2lnbmF0dXJl",
     ],
@@ -63,8 +75,15 @@ def test_the_value_of_a_secret_variable_is_hidden_wherever_it_turns_up() -> None
             "SITE_PASSWORD": SECRET,
             "OTEL_EXPORTER_OTLP_HEADERS": "x-team=9hT4vQ2,b=2",
             "PWD": "/home/someone",
+            "SSH_AUTH_SOCK": "/run/ssh-1/agent.7",
+            "GOOGLE_APPLICATION_CREDENTIALS": "/home/someone/keys/site.json",
+            "CLOUD_SECRET_KEY": "/9hT4/vQ2xZ",
         }
     )
+    assert redactor.text("/run/ssh-1/agent.7 /home/someone/keys/site.json") == (
+        "/run/ssh-1/agent.7 /home/someone/keys/site.json"
+    )
+    assert "vQ2xZ" not in redactor.text("refused: /9hT4/vQ2xZ")
     assert redactor.text(f"the server said: no such user {SECRET}") == f"the server said: no such user {HIDDEN}"
     assert "9hT4vQ2" not in redactor.text("bad header 9hT4vQ2")
     assert redactor.text("/home/someone/x") == "/home/someone/x"
@@ -94,12 +113,54 @@ def test_a_known_secret_is_hidden_between_any_other_text(before: str, after: str
         {"text": "loss 2.31 at step 7: 8 ranks, ratio=0.5 tokens: 512"},
         {"url": "https://minio.site/bucket/key"},
         {"author": "someone", "authored": True, "compass": 1, "passed": 3},
+        {"disaster": "none", "kansas": 7, "text": "disaster: nobody knows", "token_path": "/run/token"},
+        {"text": "pad_token_id=0, eos_token_id: [2], max_token_length: 2048 token_file=/run/token"},
+        {"text": "/opt/sk-learn-contrib-examples/lib and /cache/pypi-simple-index-v1"},
     ],
 )
 def test_what_is_no_secret_stays(fields: dict[str, object]) -> None:
     assert Redactor().fields(fields) == fields
 
 
+PARTS = st.text("abcdefgimnprx0123456789._-", min_size=1, max_size=8).filter(lambda part: part[0] not in "-.")
+NAMES = st.sampled_from(
+    [
+        "secrets",
+        "my-secrets.d",
+        "token",
+        "hub_token",
+        "credentials",
+        "cookies",
+        "cookiecutter",
+        "sas",
+        "api_key",
+        "auth",
+    ]
+)
+FOLDERS = st.lists(PARTS | NAMES, min_size=1, max_size=6).map(lambda parts: "/" + "/".join(parts))
+
+
+@given(
+    st.lists(FOLDERS, min_size=1, max_size=8),
+    st.sampled_from(["PYTHONPATH=", "PATH=", "--path ", "", '"LD_LIBRARY_PATH": "']),
+)
+def test_a_list_of_paths_is_no_secret_whatever_its_folders_are_called(folders: list[str], before: str) -> None:
+    text = before + ":".join(folders)
+    assert Redactor().text(text) == text
+    assert Redactor().value("environment", text) == text
+
+
+@given(
+    st.lists(FOLDERS, max_size=4),
+    st.sampled_from([":password=", ":token=", " --token ", ' "api_key": "', ":https://x:"]),
+)
+def test_a_secret_behind_a_list_of_paths_is_hidden(folders: list[str], how: str) -> None:
+    end = "@host" if "//" in how else ""
+    assert SECRET not in Redactor().text("PYTHONPATH=" + ":".join(folders) + how + SECRET + end)
+
+
 def test_names_of_secrets_are_told_from_names_of_counts() -> None:
     assert all(map(secret_name, ["token", "hub_token", "HF_TOKEN", "authToken", "api_key", "apiKey", "db.password"]))
+    assert all(map(secret_name, ["secret_id", "session_id", "AZURE_STORAGE_SAS", "password_1"]))
     assert not any(map(secret_name, ["tokens", "n_token", "token_count", "tokenizer", "key", "monkey", "author"]))
+    assert not any(map(secret_name, ["disaster", "KANSAS", "token_path", "SSH_AUTH_SOCK", "password_file"]))

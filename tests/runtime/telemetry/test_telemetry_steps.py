@@ -1,15 +1,22 @@
 """The time of a step is divided among its phases, and the parts never come to more than the whole."""
 
+import json
+import re
 import threading
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from jobs import Jobs
 
+from runtime.telemetry.overlap import Communication, Overlap
 from runtime.telemetry.record import Step
 from runtime.telemetry.steps import SPANS_LIMIT, Stopwatch
 
+HERE = Path(__file__).parent
 Tree = list[tuple[str, Any]]
 NAMES = st.sampled_from(["data", "forward", "backward", "communication"])
 TREES = st.recursive(st.just([]), lambda inner: st.lists(st.tuples(NAMES, inner), max_size=4), max_leaves=12)
@@ -87,3 +94,44 @@ def test_a_step_with_very_many_phases_keeps_their_time_and_only_some_of_their_sp
     assert len(step.spans) == SPANS_LIMIT
     assert step.parts["forward"] > sum(each.end_ns - each.start_ns for each in step.spans if each.name == "forward") / 2
     assert sum(step.parts.values()) <= step.end_ns - step.start_ns
+
+
+def test_communication_that_hides_in_the_backward_pass_is_measured_where_it_does_not_hide(
+    jobs: Jobs, tmp_path: Path
+) -> None:
+    """The first rank waits for the second, which comes 0.2 s late: within the backward pass, in no phase of its own."""
+    config = {"steps": 12, "checkpoints": {"folder": "saved"}, "telemetry": {"console": "off", "hardware_every_s": 0}}
+    (tmp_path / "run.yaml").write_text(json.dumps(config))  # JSON is YAML
+    codes, logs = jobs.run(HERE / "hidden_communication.py", "run.yaml", folder=tmp_path, world=2)
+    assert codes == [0, 0], logs
+    found = [
+        {
+            what: float(seconds)
+            for what, seconds in re.findall(r"^muster_backward_communication_(\w+)\{.*?\} (\S+)$", log, re.M)
+        }
+        for log in logs
+    ]
+    for each in found:
+        assert 0 <= each["exposed_seconds"] <= each["seconds"]
+        assert 0 <= each["exposed_ratio"] <= 1
+    assert found[0]["exposed_seconds"] > 0.1 > found[1]["exposed_seconds"]
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        None,
+        dict,
+        lambda: {"iteration": 3, "backward_comm_time": -1, "backward_compute_comm_overlap_time": -1},
+        lambda: 1 / 0,
+    ],
+)
+def test_where_a_model_does_not_say_how_long_it_communicated_nothing_is_said(told: Any) -> None:
+    overlap = Overlap(SimpleNamespace(_get_ddp_logging_data=told) if told else object())
+    assert [overlap.sample() for _ in range(201)] == [None] * 201
+
+
+def test_what_was_measured_is_said_once() -> None:
+    told = {"iteration": 5, "backward_comm_time": 3e9, "backward_compute_comm_overlap_time": 1e9}
+    overlap = Overlap(SimpleNamespace(_get_ddp_logging_data=lambda: told))
+    assert [each for each in (overlap.sample() for _ in range(201)) if each] == [Communication(3.0, 2.0)]
