@@ -109,9 +109,9 @@ class _Pile:
             before = self._found.get(key)
         line = Line(self._source.name, at, said.text, said.time, rank, node)
         if before is None:
-            self._found[key] = Found(rule.id, line, takes, 1, said.time)
+            self._found[key] = Found(rule.id, line, takes, 1, said.time, said.time)
         elif progress:  # the last one counts
-            self._found[key] = Found(rule.id, line, takes, before.count + 1, said.time)
+            self._found[key] = Found(rule.id, line, takes, before.count + 1, said.time, before.first or said.time)
         else:
             self._found[key] = replace(before, count=before.count + 1, last=said.time or before.last)
 
