@@ -76,7 +76,7 @@ def _print(found: Diagnosis) -> None:
             result(Text(title, "bold"))
         for other in causes:
             first = other.evidence[0] if other.evidence else None
-            result(f"  {other.summary}" + (f" · {first.file}:{first.line}" if first else ""))
+            result(f"  {other.summary}" + (f" · {first.where}" if first else ""))
     for title, lines in (("check", found.checks), ("fix", found.fixes)):
         if lines:
             result("")
@@ -98,7 +98,7 @@ def _print(found: Diagnosis) -> None:
 def _evidence(cause: Cause) -> None:
     for each in cause.evidence:
         times = f" ({each.count} times)" if each.count > 1 else ""
-        result(f"  {each.file}:{each.line}{times}: {each.text[:160]}")
+        result(f"  {each.where}{times}: {each.text[:160]}")
 
 
 def rules(

@@ -56,7 +56,7 @@ def test_the_cause_is_what_explains_the_rest_whatever_is_told_first() -> None:
         found("peer.closed", 0, 1), found("timed.out", 1, 2), found("gpu.gone", 3, node="gpu-7", gpu="0000:1b:00")
     )
     cause = told.root_cause
-    assert (cause.kind, cause.node, cause.gpu) == ("gpu.off_bus", "gpu-7", "0000:1b:00")
+    assert (cause.kind, cause.node, cause.gpu) == ("gpu.off_bus", "gpu-7", "0000:1b:00.0")
     assert cause.confidence is Confidence.CERTAIN
     assert [each.kind for each in told.consequences] == ["peer.lost", "collective.timeout"]
     assert told.retry is Retry.OTHER_NODE

@@ -131,3 +131,14 @@ def test_a_filter_that_was_kept_is_used_again_and_a_damaged_one_is_made_anew(
     assert 0 in hits
     kept.write_bytes(kept.read_bytes()[:-9])
     compiled(rules, frozenset()).scan(b"nothing", match_event_handler=lambda *_: None)
+
+
+@pytest.mark.parametrize("ranks", [1, 300])
+@pytest.mark.parametrize("end", ["", "no step\n" * 400, "step: 99999 of no shape that is known\n" * 100])
+def test_the_last_step_of_each_rank_is_the_last_line_that_tells_one(tmp_path: Path, ranks: int, end: str) -> None:
+    lines = [f"[default{rank}]:step: {step}  loss: 2.4\n" for step in range(1, 21) for rank in range(ranks)]
+    (tmp_path / "job.log").write_text("".join(lines) + end)
+    steps = read_job([tmp_path]).last_steps
+    assert [(each.rank, each.step, each.line) for each in steps] == [
+        (rank, 20, 19 * ranks + rank + 1) for rank in range(ranks)
+    ]

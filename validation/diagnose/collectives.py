@@ -1,7 +1,7 @@
 """What the watchdogs of several ranks say together: who is behind, and who does not wait with the others. Pure."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from validation.diagnose.finding import Found, Line
 
@@ -16,6 +16,7 @@ def told(found: Iterable[Found]) -> Iterator[Line]:
     """Lines that rules know, from timeouts that say which collective a rank waits in (`seq`), in each group apart."""
     groups: dict[str, dict[int, int]] = defaultdict(dict)
     file = ""
+    found = tuple(found)
     for each in found:
         rank, number = _number(each.takes.get("rank")), _number(each.takes.get("seq"))
         rank = each.line.rank if rank is None else rank
@@ -23,11 +24,24 @@ def told(found: Iterable[Found]) -> Iterator[Line]:
             at = groups[each.takes.get("group", "")]
             at[rank] = max(number, at.get(rank, number))
             file = file or each.line.file
+    alive = _alive(found)
     for group, at in groups.items():
-        yield from _of_group(file, at, whole=group in WHOLE)
+        yield from _of_group(file, at, alive, whole=group in WHOLE)
 
 
-def _of_group(file: str, at: Mapping[int, int], whole: bool) -> Iterator[Line]:
+def _alive(found: Sequence[Found]) -> frozenset[int]:
+    """Ranks of which a line is no older than the first watchdog's."""
+    waited = min((each.line.time for each in found if "seq" in each.takes and each.line.time), default=None)
+    if waited is None:
+        return frozenset()
+    return frozenset(
+        each.line.rank
+        for each in found
+        if each.line.rank is not None and (time := each.last or each.line.time) is not None and time >= waited
+    )
+
+
+def _of_group(file: str, at: Mapping[int, int], alive: frozenset[int], whole: bool) -> Iterator[Line]:
     if len(at) < 2:
         return
     newest = max(at.values())
@@ -39,7 +53,9 @@ def _of_group(file: str, at: Mapping[int, int], whole: bool) -> Iterator[Line]:
     silent = sorted(set(range(max(at) + 1)) - at.keys()) if whole else []  # who is in another group is not known
     if silent and len(silent) <= min(MOST_NAMED, len(at) // 2):
         for rank in silent:
-            yield _line(file, rank, f"rank {rank} does not wait in collective {newest}, {len(at)} ranks do")
+            is_there = "is there and " if rank in alive else ""
+            text = f"rank {rank} {is_there}does not wait in collective {newest}, {len(at)} ranks do"
+            yield _line(file, rank, text)
 
 
 def _line(file: str, rank: int, text: str) -> Line:

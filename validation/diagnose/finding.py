@@ -23,13 +23,17 @@ class Line(NamedTuple):
 
 @dataclass(frozen=True)
 class Found:
-    """A line in which a rule was found; `count` such lines of the same file and rank, the first of which this is."""
+    """A line in which a rule was found; `count` such lines of the same file and rank.
+
+    It is the first of them, of lines of progress the last one; `first` and `last` are their times.
+    """
 
     rule: str
     line: Line
     takes: dict[str, str]
     count: int
     last: datetime | None
+    first: datetime | None = None
 
 
 class _Answer(BaseModel):
@@ -49,6 +53,11 @@ class Evidence(_Answer):
     node: str | None = None
     count: int = 1
     """How many lines of this file say the same."""
+
+    @property
+    def where(self) -> str:
+        """`job.log:7`; the file alone where no line of it says so by itself."""
+        return f"{self.file}:{self.line}" if self.line else self.file
 
 
 class Cause(_Answer):

@@ -13,6 +13,7 @@ from validation.diagnose.reason import diagnose
 from validation.diagnose.rule import RULES, Rule, load_rules
 from validation.diagnose.scan import Scanned, Scanner
 from validation.diagnose.sources import Source, SourceError, find
+from validation.diagnose.times import with_years
 
 PARALLEL_BYTES = 64 << 20
 """From here on it is worth starting processes."""
@@ -39,6 +40,7 @@ def read_job(
         lines += each.lines
         left_out += [each.wrong] if each.wrong else []
         progress(number, len(sources.files))
+    found = with_years(found)
     found += _found(collectives.told(found), known)
     recorded: dict[int, tuple[flight.Entry, ...]] = {}
     for path in sources.dumps:

@@ -6,7 +6,7 @@ syslog, Muster's JSON), or by the name of its file.
 
 import json
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, timezone
 from typing import NamedTuple
 
 LONGEST = 4000
@@ -14,6 +14,10 @@ LONGEST = 4000
 
 COLOUR = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]{0,200}(?:\x07|\x1b\\)|[()][0-9A-B])")
 """ECMA-48 control sequences, and titles of terminals."""
+
+
+NO_YEAR = timezone(timedelta(), "no year")
+"""UTC, of a time whose year is only that of its file: `times` sets it right by the others."""
 
 
 class Head(NamedTuple):
@@ -36,8 +40,8 @@ _DAY = r"(?P<y>\d{4})[-/](?P<mo>\d\d)[-/](?P<d>\d\d)"
 _CLOCK = r"(?P<h>\d\d):(?P<mi>\d\d):(?P<s>\d\d)(?:[.,](?P<f>\d{1,9}))?"
 _MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"]
 _TIME = (
-    re.compile(rf"^\[?{_DAY}[T ]{_CLOCK}\s?(?P<z>Z|[+-]\d\d:?\d\d)?\]?:?\s?"),
-    re.compile(rf"^\[?[IWEF](?P<mo>\d\d)(?P<d>\d\d) {_CLOCK}\s+\d+\s+[\w/.-]+:\d+\]\s?"),  # glog
+    re.compile(rf"^\s?\[?{_DAY}[T ]{_CLOCK}\s?(?P<z>Z|[+-]\d\d:?\d\d)?\]?:?\s?"),
+    re.compile(rf"^\[?[IWEF](?P<mo>\d\d)(?P<d>\d\d) {_CLOCK}\s+(?:\d+\s+)?[\w/.-]+:\d+\]\s?"),  # glog
     re.compile(rf"^(?P<mon>[A-Z][a-z][a-z])\s+(?P<d>\d{{1,2}}) {_CLOCK} (?P<node>[\w.-]+) "),  # syslog
     re.compile(
         rf"^\[[A-Z][a-z][a-z] (?P<mon>[A-Z][a-z][a-z])\s+(?P<d>\d{{1,2}}) {_CLOCK} (?P<y>\d{{4}})\]\s?"
@@ -85,7 +89,7 @@ def _time(parts: dict[str, str | None], year: int) -> datetime | None:
         micro = int(((parts.get("f") or "") + "000000")[:6])
         found = datetime(
             int(parts.get("y") or year), number, int(parts["d"] or 0), int(parts["h"] or 0), int(parts["mi"] or 0),
-            int(parts["s"] or 0), micro, UTC,
+            int(parts["s"] or 0), micro, UTC if parts.get("y") else NO_YEAR,
         )  # fmt: skip
         zone = (parts.get("z") or "Z").replace(":", "")
         return found if zone == "Z" else datetime.strptime(f"{found:%Y%m%d%H%M%S%f}{zone}", "%Y%m%d%H%M%S%f%z")

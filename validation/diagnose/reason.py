@@ -4,17 +4,20 @@ Lines are believed by their role before their time, as clocks of nodes differ an
 ranks say when one is gone is never the cause while something is there that explains it.
 """
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from validation.diagnose.finding import Cause, Diagnosis, Evidence, Found, Read, Step
 from validation.diagnose.kinds import Confidence, Retry, Role
 from validation.diagnose.rule import Rule
+from validation.diagnose.times import SLOWNESS, after, ended_well, job_time, long_before, not_later
 
-SKEW = timedelta(seconds=5)
-"""How far apart clocks and buffers may put what happened at once."""
+_ADDRESS = re.compile(
+    r"(?:PCI:)?(?P<domain>[0-9a-f]{4,8}):(?P<rest>[0-9a-f]{2}:[0-9a-f]{2})(?P<function>\.[0-7])?", re.IGNORECASE
+)
 
 MOST_EVIDENCE = 6
 MOST_CONSEQUENCES = 12
@@ -35,8 +38,17 @@ class _Candidate:
     def time(self) -> datetime | None:
         return min((each.line.time for each in self.founds if each.line.time), default=None)
 
+    @property
+    def first(self) -> Found:
+        return min(self.founds, key=lambda each: _when(each.line.time))
+
     def takes(self, name: str) -> str | None:
         return next((each.takes[name] for each in self.founds if name in each.takes), None)
+
+    @property
+    def gpu(self) -> str | None:
+        named = self.takes("gpu")
+        return _gpu(named) if named else None
 
     @property
     def rank(self) -> int | None:
@@ -54,6 +66,9 @@ def diagnose(found: Iterable[Found], rules: Sequence[Rule], read: Read) -> Diagn
     """The answer for one job. Never raises; `unknown` where no line names a cause."""
     by_id = {rule.id: rule for rule in rules}
     known = [each for each in found if each.rule in by_id]
+    ours = job_time(known, by_id)
+    outside = [each for each in known if ours is not None and ours.outside(each, by_id[each.rule])]
+    known = [each for each in known if each not in outside]
     roles: dict[Role, list[Found]] = defaultdict(list)
     for each in known:
         roles[by_id[each.rule].role].append(each)
@@ -61,13 +76,16 @@ def diagnose(found: Iterable[Found], rules: Sequence[Rule], read: Read) -> Diagn
     candidates = _candidates(roles[Role.ROOT] or roles[Role.CONFIRMATION], by_id)
     for candidate in candidates:
         candidate.level = _level(candidate.rule, there)
+    if (end := ended_well(roles[Role.PROGRESS], by_id)) is not None:
+        candidates = [each for each in candidates if not _survived(each, end)]
     standing = [each for each in candidates if not any(_explained(each, other) for other in candidates)]
     standing = standing or candidates  # two that explain each other
     standing.sort(key=lambda each: (-each.level, _when(each.time), each.rule.id))
     steps = _last_steps(roles[Role.PROGRESS])
     consequences = _consequences(known, standing[:1], by_id)
     if not standing:
-        return _unknown(by_id, read, consequences, steps)
+        elsewhen = _candidates([each for each in outside if by_id[each.rule].role is Role.ROOT], by_id)
+        return _unknown(by_id, read, consequences, steps, elsewhen)
     best, others = standing[0], [each for each in standing[1:] if each.rule.kind != standing[0].rule.kind]
     sure = Confidence.CERTAIN.level if not others else Confidence.LIKELY.level
     if any(each.level >= best.level for each in others):
@@ -98,7 +116,8 @@ def _candidates(founds: Iterable[Found], by_id: Mapping[str, Rule]) -> list[_Can
     grouped: dict[tuple[object, ...], _Candidate] = {}
     for each in founds:
         rule = by_id[each.rule]
-        whom = (each.takes.get("gpu"), each.takes.get("rank"), each.takes.get("node") or each.line.node)
+        gpu = _gpu(each.takes["gpu"]) if "gpu" in each.takes else None
+        whom = (gpu, each.takes.get("rank"), each.takes.get("node") or each.line.node)
         candidate = grouped.setdefault((rule.kind, *whom), _Candidate(rule))
         if rule.confidence.level > candidate.rule.confidence.level:
             candidate.rule = rule
@@ -117,7 +136,14 @@ def _explained(one: _Candidate, other: _Candidate) -> bool:
         return False
     if one.rule.kind in one.rule.explains or {other.rule.kind, other.rule.id} & set(one.rule.explains):
         return False
-    return not (one.time and other.time) or other.time <= one.time + SKEW
+    return not_later(other.first, one.first)
+
+
+def _survived(one: _Candidate, end: Found) -> bool:
+    """Whether the job ended well although this was said: a warning, or what was mended; slow it may have been."""
+    if one.level <= Confidence.POSSIBLE.level:
+        return not any(after(each, end) for each in one.founds)
+    return one.rule.symptom not in SLOWNESS and all(long_before(each, end) for each in one.founds)
 
 
 def _consequences(known: Sequence[Found], best: Sequence[_Candidate], by_id: Mapping[str, Rule]) -> tuple[Cause, ...]:
@@ -142,7 +168,7 @@ def _cause(candidate: _Candidate, level: int) -> Cause:
         rule=rule.id,
         rank=candidate.rank,
         node=candidate.node,
-        gpu=candidate.takes("gpu"),
+        gpu=candidate.gpu,
         peer=candidate.takes("peer"),
         rail=candidate.takes("rail"),
         time=candidate.time,
@@ -153,10 +179,16 @@ def _cause(candidate: _Candidate, level: int) -> Cause:
 def _summary(rule: Rule, candidate: _Candidate) -> str:
     whom = [
         f"{name} {value}"
-        for name, value in (("rank", candidate.rank), ("node", candidate.node), ("GPU", candidate.takes("gpu")))
+        for name, value in (("rank", candidate.rank), ("node", candidate.node), ("GPU", candidate.gpu))
         if value is not None
     ]
     return rule.title + (f" · {', '.join(whom)}" if whom else "")
+
+
+def _gpu(text: str) -> str:
+    """The address of a GPU as lspci writes it, however the driver, nvidia-smi or NCCL wrote it."""
+    found = _ADDRESS.fullmatch(text)
+    return f"{found['domain'][-4:]}:{found['rest']}{found['function'] or '.0'}".lower() if found else text
 
 
 def _evidence(found: Found) -> Evidence:
@@ -198,8 +230,10 @@ def _unknown(
     read: Read,
     consequences: tuple[Cause, ...],
     steps: tuple[Step, ...],
+    elsewhen: Sequence[_Candidate],
 ) -> Diagnosis:
-    """Nothing names a cause: what is there are consequences, or nothing at all."""
+    """Nothing names a cause: what is there are consequences, what the nodes said at another time, or nothing."""
+    checks: tuple[str, ...]
     if consequences:
         silent = f"; ranks {', '.join(map(str, read.missing_ranks[:8]))} left no line" if read.missing_ranks else ""
         summary = f"what was read are only consequences of something else{silent}"
@@ -208,8 +242,12 @@ def _unknown(
     else:
         summary, symptom = "nothing that was read is known to be a cause", None
         checks = ("give more: all ranks' logs, the kernel's log of each node, the scheduler's record of the job",)
+    if elsewhen:
+        summary += "; what nodes said is of another time than the job"
+        checks = (*checks, "whether the clocks and the time zones of the nodes' logs are those of the job's")
     return Diagnosis(
         root_cause=Cause(kind="unknown", summary=summary, confidence=Confidence.UNKNOWN),
+        others=tuple(_cause(each, Confidence.POSSIBLE.level) for each in elsewhen[:MOST_OTHERS]),
         consequences=consequences,
         symptom=symptom,
         checks=checks,

@@ -183,7 +183,7 @@ def _causes(diagnosis: Diagnosis) -> Iterable[tuple[Sign, str, Cause]]:
 def _said(cause: Cause, each: Evidence) -> str:
     times = f" ({each.count:,} times)" if each.count > 1 else ""
     clock = f"{each.time.astimezone(UTC):%H:%M:%S.%f}"[:-3] + " · " if each.time else ""
-    return f"{clock}{cause.summary} · {each.file}:{each.line}{times}"
+    return f"{clock}{cause.summary} · {each.where}{times}"
 
 
 def _folded(rows: Sequence[Row]) -> list[Row]:
