@@ -61,6 +61,8 @@ def diagnose(
         document(found.model_dump(mode="json"))
     else:
         _print(found)
+        if html:
+            result(f"page written to {html}")
     return Exit.PASS if found.root_cause.confidence is not Confidence.UNKNOWN else Exit.INCOMPLETE
 
 

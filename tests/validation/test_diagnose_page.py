@@ -135,6 +135,11 @@ def test_more_that_say_something_than_there_are_rows_are_counted_too() -> None:
     assert counted + rows == 108
 
 
+def test_a_picture_that_shows_only_the_first_lines_says_so() -> None:
+    assert "first 6 lines" in caption(link_down(1024))
+    assert "first" not in caption(link_down(7))
+
+
 def test_marks_lie_in_the_order_of_time_and_within_the_picture() -> None:
     root = drawn(link_down(1024))
     width = float(root.get("viewBox", "").split()[2])

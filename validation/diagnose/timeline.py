@@ -17,6 +17,7 @@ from policies.report.svg import line, svg, text
 from policies.report.visible import visible
 from validation.diagnose.axis import Axis, axis
 from validation.diagnose.finding import Cause, Diagnosis, Evidence
+from validation.diagnose.reason import MOST_EVIDENCE
 
 FEW = 24
 """Up to so many rows each is drawn; of more, those that say most."""
@@ -122,7 +123,9 @@ def caption(diagnosis: Diagnosis) -> str:
         return "No line has a time: marks stand in the order of files and their lines, which says nothing of when."
     first, last = times[0], times[-1]
     days = f"{first:%-d %b %Y}" + (f" to {last:%-d %b %Y}" if first.date() != last.date() else "")
-    return f"{days}, in UTC, as which a time without a zone is read. Clocks of nodes may differ."
+    most = any(len(cause.evidence) >= MOST_EVIDENCE for _, _, cause in _causes(diagnosis))
+    more = f" Of each cause the first {MOST_EVIDENCE} lines are shown: others may have said the same." if most else ""
+    return f"{days}, in UTC, as which a time without a zone is read. Clocks of nodes may differ.{more}"
 
 
 def sign(kind: Sign, x: float = 8, y: float = 8) -> Markup:
