@@ -142,3 +142,20 @@ def test_the_last_step_of_each_rank_is_the_last_line_that_tells_one(tmp_path: Pa
     assert [(each.rank, each.step, each.line) for each in steps] == [
         (rank, 20, 19 * ranks + rank + 1) for rank in range(ranks)
     ]
+
+
+@pytest.mark.parametrize("end", ["", "no step\n" * 400, "a long line of a traceback\n" * 2000])
+def test_the_last_step_of_a_file_of_one_rank_is_found_before_a_long_traceback(tmp_path: Path, end: str) -> None:
+    (tmp_path / "rank_3.log").write_text("".join(f"step: {step}  loss: 2.4\n" for step in range(1, 2001)) + end)
+    (step,) = read_job([tmp_path]).last_steps
+    assert (step.rank, step.step, step.line) == (3, 2000, 2000)
+
+
+@pytest.mark.parametrize("more", range(0, 40, 3))
+def test_a_line_that_the_look_back_cuts_is_nobodys(tmp_path: Path, more: int) -> None:
+    lines = [f"[default{rank}]:step: {step}  loss: 2.4\n" for step in range(1, 5000) for rank in (10, 11)]
+    (tmp_path / "job.log").write_text("".join(lines) + "x" * more)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scan, "TAIL", 1000)
+        steps = read_job([tmp_path]).last_steps
+    assert [(each.rank, each.step) for each in steps] == [(10, 4999), (11, 4999)]

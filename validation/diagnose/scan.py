@@ -29,6 +29,8 @@ MOST_SEEN = 64
 
 TAIL = 256 << 10
 """Bytes of a file's end in which the last line of progress of each rank is looked for."""
+NEAR = 16 << 10
+"""Of those, where the file is of one rank."""
 IDLE = 64
 """Lines of progress there, from the end, after which no other rank is expected."""
 
@@ -113,9 +115,25 @@ class _Pile:
         """The last line of progress of each rank: of a chunk only the first was looked at."""
         if not any(self._hits[number] for number in numbers):
             return
+        if self.bytes > len(tail):  # it begins within a line
+            tail = tail.partition(b"\n")[2]
+        told: set[tuple[object, ...] | None] = {None}
+        if self._rank is not None:  # the file is one rank's, and its last line is near its end
+            near = tail[-NEAR:].partition(b"\n")[2] if len(tail) > NEAR else tail
+            self._back(near, database, numbers, told, 1)
+        if len(told) == 1:
+            self._back(tail, database, numbers, told, IDLE)
+
+    def _back(
+        self,
+        tail: bytes,
+        database: hyperscan.Database,
+        numbers: Sequence[int],
+        told: set[tuple[object, ...] | None],
+        most_idle: int,
+    ) -> None:
         hits: set[tuple[int, int]] = set()
         database.scan(tail, match_event_handler=lambda i, _start, end, *_: hits.add((end, numbers[i])))
-        told: set[tuple[object, ...] | None] = {None}
         idle = 0
         for end, number in sorted(hits, reverse=True):
             start, stop = _line(tail, end)
@@ -123,7 +141,7 @@ class _Pile:
             key = self._look(number, tail[start:stop].decode("utf-8", "replace"), at, told)
             idle = idle + 1 if key in told else 0
             told.add(key)
-            if idle >= IDLE:
+            if idle >= most_idle:
                 return
 
     def _look(
