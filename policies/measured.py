@@ -68,7 +68,9 @@ def curves(sweeps: Sequence[Sweep], where: str) -> Measured:
     """
     near = next((each for each in sweeps if _usable(each) and len(each.nodes) == 1), None)
     far = next((each for each in sweeps if _usable(each) and len(each.nodes) > 1), None)
-    told = [f"{each.ranks} ranks on {len(each.nodes)} nodes" for each in (near, far) if each]
+    told = [
+        f"{each.ranks} ranks on {len(each.nodes)} node{'s' * (len(each.nodes) > 1)}" for each in (near, far) if each
+    ]
     source = f"NCCL's all-reduce, {' and '.join(told)} ({where})" if told else ""
     return Measured(_curve(near, source) if near else None, _curve(far, source) if far else None, source)
 

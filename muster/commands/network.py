@@ -5,10 +5,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.text import Text
 
 from muster.commands.nodes import Json
-from muster.console import Problem, document, err, result, say
+from muster.console import Problem, document, err, readable, result, say
 from muster.network import show
 from policies import evidence
 from policies.exits import Exit
@@ -118,7 +117,7 @@ def _read(cluster: Path, workloads: Sequence[Path]) -> tuple[ClusterPlan, list[D
 
 def _refused(errors: Sequence[SpecError]) -> Problem:
     for error in errors:
-        err.print(Text(str(error)))
+        err.print(readable(str(error)))
     count = len(errors)
     return Problem(f"{count} error{'s' if count != 1 else ''}, nothing was planned", exit=Exit.USAGE)
 
