@@ -1,17 +1,24 @@
 """The answer to "is this network enough?": its verdict, its words, and where in a file an error is."""
 
+import copy
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from published_runs import machine, model
 
+from spec.document import parse
 from spec.load import SpecErrors
-from spec.workload import Figure, Layout, Reinforcement, Run, Training, Workload, WorkloadError
+from spec.workload import Figure, Impossible, Layout, Reinforcement, Run, Training, Workload, WorkloadError, declare
 from spec.workload.answer import Answer, Asked, Network, answer
 from spec.workload.hardware import Hardware
 from spec.workload.read import load
 from spec.workload.words import amount, degrees, words
 
+ROOT = Path(__file__).parents[2]
 H100 = machine("dgx-h100", 16)
 NOMINAL = Network(measured=False, source="the spec")
 DENSE = Workload(
@@ -202,3 +209,33 @@ def test_what_a_plan_refuses_is_found_in_the_file(tmp_path: Path) -> None:
         ask(workload)
     (error,) = declared.errors(refused.value.reasons, layout=1)
     assert (error.line, error.field) == (14, "training.global_batch")
+
+
+EXAMPLES = [
+    parse((ROOT / f"examples/workloads/{name}.yaml").read_text()).data for name in ("llama3-70b", "reinforcement-8b")
+]
+ODD = (0, 1, 3, 64, 10**6, 10**9, 1e-300, 1e300, -1, 0.5, True, None, "x", "fp8", [], {})
+
+
+def fields(told: Any) -> Iterator[tuple[Any, Any]]:
+    """Every place in a document: what holds it, and its key there."""
+    for key, value in list(told.items()) if isinstance(told, dict) else list(enumerate(told)):
+        yield told, key
+        if isinstance(value, dict | list):
+            yield from fields(value)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data())
+def test_whatever_a_file_says_it_is_answered_or_refused(data: st.DataObject) -> None:
+    told = copy.deepcopy(data.draw(st.sampled_from(EXAMPLES)))
+    for _ in range(data.draw(st.integers(1, 2))):
+        inside, key = data.draw(st.sampled_from(list(fields(told))))
+        inside[key] = data.draw(st.sampled_from(ODD))
+    reasons: tuple[Impossible, ...] = ()
+    try:
+        found = ask(declare(told), H100.model_copy(update={"nodes": 128}))
+        assert Answer.model_validate_json(found.model_dump_json()) == found
+    except WorkloadError as refused:
+        reasons = refused.reasons
+    assert all(each.field and each.problem and each.advice for each in reasons)
