@@ -1,6 +1,7 @@
 """Is this network enough? One or several workloads on a cluster: planned, searched for or compared, and the verdict."""
 
 from collections.abc import Iterator, Sequence
+from math import ceil
 from typing import Literal, NamedTuple
 
 from spec.workload.bands import inverse
@@ -18,9 +19,14 @@ from spec.workload.words import three
 KEPT = 8
 """Layouts of a search that are told."""
 
-NETWORKS = ("rail", "spine", "storage", "management")
-"""Planes that can be built otherwise. NVLink comes with the GPUs: a layout that asks too much of it is slow, as its
-step time and its bottlenecks say, and no network mends that."""
+NETWORKS = {
+    "rail": "networks.fabric.link_gbps or rails",
+    "spine": "networks.fabric.uplinks",
+    "storage": "networks.storage.link_gbps, or the storage nodes",
+    "management": "networks.management.link_gbps",
+}
+"""Planes that can be built otherwise, and the fields of the spec that do it. NVLink comes with the GPUs: a layout that
+asks too much of it is slow, as its step time and its bottlenecks say, and no network mends that."""
 
 
 class Network(Result):
@@ -174,4 +180,5 @@ def _short(planned: Plan) -> Iterator[str]:
     for each in planned.bandwidth:
         if each.plane in NETWORKS and not each.enough:
             needed, there = three(each.needed.value), three(each.available.value)
-            yield f"{each.plane}, {each.purpose}: {needed} GB/s needed, {there} GB/s there"
+            change = f"{NETWORKS[each.plane]} {ceil(each.utilisation * 100) / 100:,.2f} times as high would do"
+            yield f"{each.plane}, {each.purpose}: {needed} GB/s needed, {there} GB/s there · {change}"

@@ -53,6 +53,15 @@ def test_each_network_that_is_too_slow_is_not_enough_and_named(there: Hardware, 
     assert any(each.startswith(plane) for each in told.short)
 
 
+def test_as_much_more_as_is_said_would_do() -> None:
+    slow = H100.model_copy(update={"rail": 1.0})
+    (said,) = [each for each in ask(there=slow).short if each.startswith("rail")]
+    times = float(said.rpartition(" times as high")[0].rpartition(" ")[2])
+    assert times > 1.1
+    assert ask(there=slow.model_copy(update={"rail": times})).enough
+    assert not ask(there=slow.model_copy(update={"rail": times - 0.02})).enough
+
+
 def test_memory_that_does_not_suffice_is_not_enough() -> None:
     told = ask(DENSE.model_copy(update={"model": model("llama3-405b")}))
     assert told.short[0].startswith("memory:")
