@@ -18,7 +18,8 @@ from policies.drift import compare
 from policies.evidence import Run
 from policies.fabric import FaultKind, Finding, PairTest
 from policies.report import Matrix, data, junit, matrix, page, write_report
-from policies.report.page import fold, tasks
+from policies.report.names import fold
+from policies.report.page import tasks
 from policies.report.visible import value, visible
 from policies.verdict import State, WaiverNote
 from spec.plan import derive
