@@ -19,6 +19,7 @@ from spec.draw import draw
 from spec.load import load, schema
 from spec.plan import ClusterPlan, derive
 from spec.proofs import PROOFS, prove
+from validation.efficiency.figures import Report
 
 DOCS = Path(__file__).parent
 LAB = DOCS.parent / "clusters" / "lab.yaml"
@@ -30,6 +31,7 @@ def pages() -> dict[str, str]:
     return {
         "pictures/lab.svg": draw(plan),
         "reference/commands.md": commands(),
+        "reference/cost.schema.json": json.dumps(Report.model_json_schema(), indent=2, ensure_ascii=False) + "\n",
         "reference/controls.md": catalogue_markdown(),
         "reference/exit-codes.md": exit_codes(),
         "reference/proofs.md": proofs(plan),
