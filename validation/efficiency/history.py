@@ -180,25 +180,23 @@ def pieces(job: Job, attempts: Sequence[Attempt], known: Told, end_s: float) -> 
             cutter.steps(stretch, known.phases)
     ran = bool(attempts) and bool(attempts[-1].stretches)
     rest = Cause.UNKNOWN if job.end_s is None else Cause.FAILURE if job.broke else Cause.IDLE if ran else Cause.START
-    cutter.all(end_s, rest)
-    return cutter.pieces
+    return cutter.end(rest)
 
 
 class _Cutter:
     """Cuts from the left; clocks that run apart move a cut, but never make a gap or an overlap."""
 
     def __init__(self, begin_s: float, end_s: float, blind_until_s: float) -> None:
-        self._at_s, self._end_s = float(begin_s), float(end_s)
+        self._at_s, self._end_s, self._owed = float(begin_s), float(end_s), 0.0
         self.pieces: list[Piece] = []
-        self._blind_s = blind_until_s
         self.all(blind_until_s, Cause.UNKNOWN)
 
     def all(self, until_s: float, cause: Cause) -> None:
         """Up to a time all goes into one cause."""
         until = min(until_s, self._end_s)
         if until > self._at_s:
-            self.pieces.append(Piece(self._at_s, until, {cause: until - self._at_s}))
-            self._at_s = until
+            self.pieces.append(Piece(self._at_s, until, {cause: until - self._at_s}, steps=self._owed))
+            self._at_s, self._owed = until, 0.0
 
     def steps(self, stretch: Stretch, phases: frozenset[str]) -> None:
         """Up to the end of some steps."""
@@ -207,8 +205,7 @@ class _Cutter:
         count = stretch.last - stretch.first + 1
         steps = stretch.useful * stretch.kept / count
         if length <= 0:
-            if self.pieces:
-                self.pieces[-1] = replace(self.pieces[-1], steps=self.pieces[-1].steps + steps)
+            self._owed += steps  # of a line as old as the one before it
             return
         good = min(1.0, stretch.useful * stretch.kept / count / count)
         took = stretch.end_s - stretch.begin_s
@@ -222,9 +219,16 @@ class _Cutter:
                 self._at_s,
                 until,
                 {cause: share * length for cause, share in shares.items() if share > 0},
-                steps=steps,
+                steps=steps + self._owed,
                 step_s=length if stretch.parts else 0.0,
                 communication_s=length * parts.get(COMMUNICATION, 0.0),
             )
         )
-        self._at_s = until
+        self._at_s, self._owed = until, 0.0
+
+    def end(self, cause: Cause) -> list[Piece]:
+        """All pieces; the rest goes into one cause."""
+        self.all(self._end_s, cause)
+        if self._owed and self.pieces:
+            self.pieces[-1] = replace(self.pieces[-1], steps=self.pieces[-1].steps + self._owed)
+        return self.pieces
