@@ -271,7 +271,7 @@ def test_useful_steps_are_those_of_the_runtimes_own_ledger(lines: list[Line]) ->
     whole = [Started(at_s=0, attempt="1.0", world=1)]
     for line in lines:
         if isinstance(line, Stepped):
-            line = line.model_copy(update={"useful": max(0, line.last - line.first + 1)})  # noqa: PLW2901
+            line = line.model_copy(update={"useful": max(0, line.last - line.first + 1)})
         whole.append(line)
     for line in whole:
         ledger.take(line)

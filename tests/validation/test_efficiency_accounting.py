@@ -1,4 +1,4 @@
-"""Slurm's accounting as it was recorded, in both forms; hostile names; what cannot be read is said, never passed over."""
+"""Slurm's accounting as it was recorded, hostile names, and what cannot be read: that is said, never passed over."""
 
 import json
 import os
@@ -40,7 +40,7 @@ def row(**columns: str) -> str:
 
 
 def test_the_three_forms_of_one_accounting_are_the_same_jobs() -> None:
-    """Recorded from Debian 12's sacct and slurmdbd 22.05.8, over jobs put into their database; the user's name replaced."""
+    """Recorded from the sacct and slurmdbd of Debian 12 (22.05.8), of jobs put into the database; names replaced."""
     text = parse((RECORDED / "sacct-22.05.txt").read_text())
     delimited = of_fields((RECORDED / "sacct-22.05-delimited.txt").read_text(), sacct.ASKED, DELIMITER)
     document = parse((RECORDED / "sacct-22.05.json").read_text())
@@ -147,9 +147,12 @@ def test_text_with_columns_that_users_write_is_refused(column: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "no table", "[]", "{", "{}", '{"jobs": 7}', '{"jobs": [], "errors": ["no database"]}', "[" * 100_000, '{"jobs":' + "[" * 100_000],
+    [
+        *("", "no table", "[]", "{", "{}", '{"jobs": 7}', '{"jobs": [], "errors": ["no database"]}'),
+        *("[" * 100_000, '{"jobs":' + "[" * 100_000),
+    ],
     ids=lambda text: text[:30],
-)  # fmt: skip
+)
 def test_what_is_no_accounting_is_refused_with_what_to_do(text: str) -> None:
     with pytest.raises(AccountingError, match="·"):
         parse(text)

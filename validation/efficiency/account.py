@@ -60,9 +60,10 @@ def report(
     begin_s: float | None = None,
     end_s: float | None = None,
 ) -> Report:
-    """The whole. `begin_s` and `end_s` are of the period; without them it is all that there is, up to `now_s`."""
+    """The whole. `begin_s` and `end_s` are of the period; without them it is all there is, at most up to `now_s`."""
     held = [job for job in accounting.jobs if job.count]
-    end = min(now_s, end_s) if end_s is not None else now_s
+    ended = max((now_s if job.end_s is None else float(job.end_s) for job in held), default=now_s)
+    end = min(now_s, ended if end_s is None else end_s)
     begin = begin_s if begin_s is not None else min((float(job.start_s) for job in held), default=end)
     explained, problems = explain(held, runs, now_s)
     slices = [found for each in explained if (found := _slice(each, begin, end, prices)) is not None]
