@@ -281,6 +281,19 @@ def test_useful_steps_are_those_of_the_runtimes_own_ledger(lines: list[Line]) ->
     assert named - 1e-6 <= (found.useful_steps or 0) <= named + unnamed + 1e-6
 
 
+def test_a_line_that_no_run_can_have_written_is_passed_over() -> None:
+    lines = (
+        Started(at_s=0, attempt="1.0", world=8),
+        stepped(HOUR, 1, 10**400, 1e308),
+        stepped(1e308, 1, 100, 1e308, parts={"data": 1e308, "checkpoint": 1e308}),
+        Back(at_s=1e308, step=10**400),
+        Beat(at_s=1e308, gpu_busy=1),
+    )
+    found = made([job()], Run("r", lines)).total
+    assert found.useful_steps == 100
+    assert fsum(share.gpu_hours or 0 for share in found.causes.values()) == pytest.approx(80)
+
+
 def test_a_week_begins_on_monday_and_time_is_cut_there() -> None:
     monday = 4 * 24 * HOUR  # 5 January 1970
     lines = (Started(at_s=monday - HOUR, attempt="1.0", world=8), stepped(monday + HOUR, 1, 100, 2 * HOUR))

@@ -126,6 +126,13 @@ def test_a_job_that_never_started_is_counted_apart(changed: dict[str, str]) -> N
     assert (found.jobs, found.waiting, found.problems) == ((), 1, ())
 
 
+def test_the_guide_and_the_advice_ask_sacct_for_the_columns_that_are_read() -> None:
+    guide = (Path(__file__).parents[2] / "docs" / "cost.md").read_text()
+    assert f"-o {','.join(COLUMNS)} > " in guide
+    with pytest.raises(AccountingError, match=f"-o {','.join(COLUMNS)} "):
+        of_text("JobIDRaw|User")
+
+
 def test_a_requeued_job_is_one_for_each_time_that_it_ran_and_a_record_given_twice_is_one() -> None:
     again = row(Start="5000", End="6000")
     running = row(Start="5000", End="Unknown", State="RUNNING")
@@ -173,6 +180,13 @@ KEYS = ["job_id", "time", "state", "tres", "user", "association", "partition", "
 def test_whatever_json_holds_is_read_or_told(jobs: list[Any]) -> None:
     found = of_json(json.dumps({"jobs": jobs}))
     assert len(found.jobs) + found.waiting + len(found.problems) <= len(jobs)
+
+
+def test_half_a_character_in_a_name_can_be_written_again() -> None:
+    record = json.loads((RECORDED / "sacct-24.05.json").read_text())
+    record["jobs"][0]["user"] = "a\ud800"
+    (job,) = of_json(json.dumps(record)).jobs
+    assert job.user.encode() == b"a?"
 
 
 @given(text=st.text())

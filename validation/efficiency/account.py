@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from math import fsum
 from typing import Any, TypeVar
 
@@ -42,14 +43,22 @@ class Slice:
     price: float | None
     """Of an hour of all its GPUs."""
 
-    @property
+    @cached_property
     def gpu_hours(self) -> float:
         """Held."""
         return self.of.job.count * (self.end_s - self.begin_s) / HOUR_S
 
     def cause(self, cause: Cause) -> float:
         """GPU-hours of a cause."""
-        return self.of.job.count * fsum(each.causes.get(cause, 0.0) for each in self.pieces) / HOUR_S
+        return self._causes.get(cause, 0.0)
+
+    @cached_property
+    def _causes(self) -> dict[Cause, float]:
+        found: dict[Cause, list[float]] = {}
+        for each in self.pieces:
+            for cause, seconds in each.causes.items():
+                found.setdefault(cause, []).append(seconds)
+        return {cause: self.of.job.count * fsum(seconds) / HOUR_S for cause, seconds in found.items()}
 
 
 def report(

@@ -298,7 +298,8 @@ def _inner(record: Mapping[str, Any], key: str) -> Mapping[str, Any]:
 
 
 def _text(value: Any) -> str:
-    return value if isinstance(value, str) else ""
+    """A text that can be written again: JSON may hold halves of characters."""
+    return value.encode("utf-8", "replace").decode() if isinstance(value, str) else ""
 
 
 def _number(value: Any) -> str:

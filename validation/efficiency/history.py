@@ -44,6 +44,8 @@ _WORDS = {
 PARTS = {"data": Cause.DATA, "checkpoint": Cause.CHECKPOINT}
 """Phases of a step that are losses."""
 COMMUNICATION = "communication"
+NO_STEP = 1 << 53
+"""No run has so many: a line that says so is no record of steps."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +133,7 @@ def told(lines: Iterable[Line]) -> Told:
             returned = True
         elif not attempts:
             continue
-        elif isinstance(line, Stepped) and line.last >= line.first:
+        elif isinstance(line, Stepped) and line.first <= line.last < NO_STEP:
             _undo(done, line.first - 1)
             count = line.last - line.first + 1
             stretch = Stretch(
