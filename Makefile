@@ -48,6 +48,7 @@ bench: ## Run the benchmarks, two of them on the standing lab-containers or CLUS
 	@.venv/bin/python benchmarks/checkpoint_throughput.py
 	@.venv/bin/python benchmarks/checkpoint_stall.py
 	@.venv/bin/python benchmarks/telemetry_overhead.py
+	@.venv/bin/python benchmarks/diagnose_vs_ripgrep.py
 
 docs: setup ## Write the parts of docs/ that come from the code
 	@.venv/bin/python docs/generate.py

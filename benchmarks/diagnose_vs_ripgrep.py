@@ -22,12 +22,14 @@ from validation.diagnose.rule import load_rules
 
 BYTES, FILES, TURNS = 1 << 30, 8, 4
 LINES = (
-    "[default{rank}]:2026-11-30 16:35:02,123 INFO train step {step} loss 2.{step} grad_norm 0.51 tokens/s 183041 mfu 0.41\n"
+    "[default{rank}]:2026-11-30 16:35:02,123 INFO train step {step} loss 2.{step} norm 0.51 tokens/s 183041\n"
     "[default{rank}]:gpu-{rank}:2211:2310 [{rank}] NCCL INFO Channel 0{rank}/0 : 3[3] -> 4[4] via P2P/CUMEM/read\n"
     "[default{rank}]:/usr/lib/python3/site-packages/torch/utils/checkpoint.py:87: UserWarning: None of the inputs have "
     "requires_grad=True. Gradients will be None\n"
 )
-LAST = "[default3]:torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 3 has a total capacity of 79 GiB\n"
+LAST = (
+    "[default3]:torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 3 has a total of 79 GiB\n"
+)
 
 
 def written(folder: Path) -> None:

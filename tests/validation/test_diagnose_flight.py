@@ -55,6 +55,14 @@ def test_what_a_ring_forgot_is_not_missed() -> None:
     assert said({0: [entry(number) for number in range(1, 9)], 1: [entry(number) for number in range(5, 9)]}) == []
 
 
+def test_real_dumps_of_gloo_name_the_rank_that_slept() -> None:
+    """Three ranks, five sums; before the sixth rank 2 slept until the others gave up (torch 2.15, gloo)."""
+    ranks = dict(read(each) for each in (Path(__file__).parent / "recorded" / "flight_gloo").iterdir())
+    assert said({rank: list(entries) for rank, entries in ranks.items()}) == [
+        "rank 2 has not come to collective 6 (gloo:all_reduce) of group 0/default_pg, 2 of 3 ranks have"
+    ]
+
+
 DUMP = {
     "version": "2.10", "entries": [
         {"process_group": ("0", "default_pg"), "collective_seq_id": 7, "p2p_seq_id": 0, "is_p2p": False,
@@ -70,6 +78,8 @@ DUMP = {
         ("comm_lib_trace_rank_12", 12),
         ("nccl_trace_gpu-7.example_4", 4),
         ("nccl_trace_rank_5.json", 5),
+        ("a1-torch-rank-6", 6),
+        ("run-7-rank-8.nccl2.json", 8),
     ],
 )
 def test_a_dump_is_read_by_its_name(tmp_path: Path, name: str, rank: int) -> None:

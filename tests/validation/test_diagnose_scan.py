@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from validation.diagnose import scan, sources
+from validation.diagnose.filter import compiled
 from validation.diagnose.job import read_job
 from validation.diagnose.rule import load_rules
 from validation.diagnose.scan import Scanned, Scanner
@@ -113,3 +114,20 @@ def test_many_files_are_read_by_several_processes_to_the_same_end(
     monkeypatch.setattr("validation.diagnose.job.PARALLEL_BYTES", 1)
     assert read_job([tmp_path], processes=2) == alone
     assert alone.root_cause.rank == 2
+
+
+def test_a_filter_that_was_kept_is_used_again_and_a_damaged_one_is_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MUSTER_HOME", str(tmp_path))
+    rules = RULES[:3]
+    compiled(rules, frozenset())
+    (kept,) = (tmp_path / "cache" / "diagnose").iterdir()
+    with monkeypatch.context() as patch:
+        patch.setattr("hyperscan.Database", None)  # nothing is compiled again
+        again = compiled(rules, frozenset())
+    hits: list[int] = []
+    again.scan(rules[0].cases[0].text.encode(), match_event_handler=lambda number, *_: hits.append(number))
+    assert 0 in hits
+    kept.write_bytes(kept.read_bytes()[:-9])
+    compiled(rules, frozenset()).scan(b"nothing", match_event_handler=lambda *_: None)

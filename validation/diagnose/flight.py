@@ -58,7 +58,7 @@ def read(path: Path) -> tuple[int, tuple[Entry, ...]]:
         raise SourceError(f"{path}: no dump of the flight recorder: {wrong} · leave it out") from None
     if not isinstance(told, dict) or not isinstance(told.get("entries"), list):
         raise SourceError(f"{path}: a dump has `entries`, and this has none · another version's? leave it out")
-    rank = told.get("rank", named["rank"] if named else None)
+    rank = told.get("rank", next(filter(None, named.groups()), None) if named else None)
     if not (isinstance(rank, int) and not isinstance(rank, bool)) and not (isinstance(rank, str) and rank.isdecimal()):
         raise SourceError(f"{path}: does not say of which rank it is · keep the name that torch gave it")
     return int(rank), tuple(
@@ -86,12 +86,14 @@ def told(ranks: Mapping[int, Sequence[Entry]], file: str) -> Iterator[Line]:
         for each in entries:
             if each.number >= 0:
                 groups[each.group].setdefault(rank, {})[each.number] = each
+    # A recorder that never saw one completed (gloo's) does not look: its states say nothing.
+    looks = any(each.state == "completed" for entries in ranks.values() for each in entries)
     for group, members in sorted(groups.items()):
-        for line in list(_of_group(group, members))[:MOST_TOLD]:
+        for line in list(_of_group(group, members, looks))[:MOST_TOLD]:
             yield Line(file, 0, line[1], None, line[0], None)
 
 
-def _of_group(group: str, members: Mapping[int, Mapping[int, Entry]]) -> Iterator[tuple[int, str]]:
+def _of_group(group: str, members: Mapping[int, Mapping[int, Entry]], looks: bool) -> Iterator[tuple[int, str]]:
     # A ring forgets: only what comes after everybody's oldest can be missed.
     oldest = max(min(entries) for entries in members.values())
     newest = max(max(entries) for entries in members.values())
@@ -124,7 +126,7 @@ def _of_group(group: str, members: Mapping[int, Mapping[int, Entry]]) -> Iterato
                 return
         if missing:
             return
-        stuck = [rank for rank, each in sorted(there.items()) if each.state != "completed"]
+        stuck = [rank for rank, each in sorted(there.items()) if looks and each.state != "completed"]
         if stuck and len(stuck) < len(there):
             for rank in stuck:
                 yield (

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import hyperscan
 
+from validation.diagnose.filter import compiled
 from validation.diagnose.finding import Found, Line
 from validation.diagnose.kinds import Role
 from validation.diagnose.lines import COLOUR, LONGEST, head, node_of, whose
@@ -57,23 +58,8 @@ class Scanner:
 
     def _database(self, first_only: frozenset[int]) -> hyperscan.Database:
         if first_only not in self._compiled:
-            self._compiled[first_only] = _compiled(self._rules, first_only)
+            self._compiled[first_only] = compiled(self._rules, first_only)
         return self._compiled[first_only]
-
-
-def _compiled(rules: Sequence[Rule], first_only: frozenset[int]) -> hyperscan.Database:
-    """`first_only`: rules of which one hit in each chunk is enough."""
-    expressions, ids, flags = [], [], []
-    for number, rule in enumerate(rules):
-        for pattern in rule.patterns:
-            # What stands at the beginning of a line for a rule comes behind a launcher's prefix in the file.
-            expressions.append(pattern.removeprefix("^").encode())
-            ids.append(number)
-            once = hyperscan.HS_FLAG_SINGLEMATCH if number in first_only else 0
-            flags.append(hyperscan.HS_FLAG_PREFILTER | hyperscan.HS_FLAG_MULTILINE | once)
-    database = hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK)
-    database.compile(expressions=expressions, ids=ids, elements=len(ids), flags=flags)
-    return database
 
 
 class _Pile:

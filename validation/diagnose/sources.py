@@ -24,8 +24,12 @@ MOST_UNPACKED = 64 << 30
 TEXT_BYTES = 64 << 10
 """Of a file's beginning, to see whether it is text."""
 
-DUMP = re.compile(r"(?:nccl|comm_lib)_trace[\w.-]*?[_.-](?:rank_?)?(?P<rank>\d+)(?:\.json|\.pickle|\.pkl)?$")
-"""The names that torch gives to dumps of its flight recorder, hosts' names in them among others."""
+DUMP = re.compile(
+    r"(?:(?:nccl|comm_lib)_trace[\w.-]*?[_.-](?:rank_?)?(?P<own>\d+)(?:\.json|\.pickle|\.pkl)?"
+    r"|-torch-rank-(?P<torch>\d+)|-rank-(?P<runtime>\d+)\.(?:nccl2?|gloo)\.json)$"
+)
+"""Dumps of torch's flight recorder: by the names that torch gives them, hosts' names in them among others, and by those
+that the runtime's watchdog does."""
 
 PACKED = (".gz", ".bz2", ".xz", ".zst")
 _ROTATED = re.compile(r"(?:\.\d{1,4}|-\d{8})$")
