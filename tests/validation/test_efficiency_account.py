@@ -3,12 +3,16 @@
 import random
 from collections.abc import Sequence
 from math import fsum
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from runtime.place import Place
 from runtime.telemetry.goodput import Back, Beat, Carried, Ledger, Line, Started, Stepped
+from runtime.telemetry.journal import RESTORED, Journal, history, read
+from runtime.telemetry.record import Event, Step
 from validation.efficiency.account import report
 from validation.efficiency.accounting import Accounting, Job
 from validation.efficiency.figures import Report, Sum
@@ -292,6 +296,48 @@ def test_a_line_that_no_run_can_have_written_is_passed_over() -> None:
     found = made([job()], Run("r", lines)).total
     assert found.useful_steps == 100
     assert fsum(share.gpu_hours or 0 for share in found.causes.values()) == pytest.approx(80)
+
+
+def test_what_the_runtimes_own_journal_writes_explains_a_job_also_after_it_was_compacted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 0.0
+
+    def attempt(name: str, start_s: float, first: int, count: int, restored: int | None) -> None:
+        nonlocal now
+        now = start_s
+        place = Place(world=8, attempt=name)
+        journal = Journal(tmp_path / "goodput.jsonl", place, clock=lambda: now, gpu_busy=lambda: 0.5)
+        if restored is not None:
+            journal.take([Event(int((start_s + 50) * 1e9), RESTORED, "info", restored)])
+        for number in range(first, first + count):
+            now = start_s + 100 + 100 * (number - first + 1)
+            parts = {"data": 10 * 10**9, "communication": 25 * 10**9, "checkpoint": 5 * 10**9 if number == first else 0}
+            journal.take([Step(number, int((now - 100) * 1e9), int(now * 1e9), parts)])
+        journal.close()
+
+    attempt("1.0.aa", 100, 1, 10, None)
+    attempt("1.0.bb", 2000, 8, 10, 7)  # steps 8 to 10 are undone; nothing from 1200 to 2000
+    lines = tuple(history(tmp_path / "goodput.jsonl"))
+    found = made([job(end_s=3600, gpus=1)], Run("r", lines)).total
+    assert {cause: share.gpu_hours for cause, share in found.causes.items()} == {
+        Cause.USEFUL: pytest.approx((1700 - 170 - 10) / 3600),
+        Cause.START: pytest.approx(300 / 3600),
+        Cause.CHECKPOINT: pytest.approx(10 / 3600),
+        Cause.DATA: pytest.approx(170 / 3600),
+        Cause.FAILURE: pytest.approx((300 + 800) / 3600),
+        Cause.STRAGGLER: None,
+        Cause.IDLE: pytest.approx(500 / 3600),
+        Cause.UNKNOWN: 0,
+    }
+    assert (found.useful_steps, found.gpu_busy, found.communication) == (17, 0.5, pytest.approx(0.25))
+
+    monkeypatch.setattr("runtime.telemetry.journal.COMPACT_BYTES", 1)
+    attempt("1.0.cc", 3600 - 1, 18, 0, None)
+    assert isinstance(next(read(tmp_path / "goodput.jsonl")), Carried)
+    again = made([job(end_s=3600, gpus=1)], Run("r", tuple(history(tmp_path / "goodput.jsonl")))).total
+    assert again.useful_steps == 17
+    assert again.causes[Cause.USEFUL] == found.causes[Cause.USEFUL]
 
 
 def test_a_week_begins_on_monday_and_time_is_cut_there() -> None:
