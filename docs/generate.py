@@ -25,6 +25,7 @@ from spec.workload.answer import Answer
 from validation.diagnose.finding import schema as diagnosis_schema
 from validation.diagnose.kinds import Symptom
 from validation.diagnose.rule import load_rules as diagnosis_rules
+from validation.efficiency.figures import Report
 
 DOCS = Path(__file__).parent
 LAB = DOCS.parent / "clusters" / "lab.yaml"
@@ -36,6 +37,7 @@ def pages() -> dict[str, str]:
     return {
         "pictures/lab.svg": draw(plan),
         "reference/commands.md": commands(),
+        "reference/cost.schema.json": _schema(Report.model_json_schema()),
         "reference/controls.md": catalogue_markdown(),
         "reference/diagnosis-rules.md": rules(),
         "reference/diagnosis.schema.json": _schema(diagnosis_schema()),

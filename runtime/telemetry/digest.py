@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from statistics import mean
 from typing import Any
 
 from runtime.events import Tell
@@ -57,8 +58,12 @@ class Measuring:
 
     def take(self, _: list[Any]) -> None:
         """One reading of everything."""
+        busy = []
         for reading in self._hardware.readings():
             self._metrics.reading(reading)
+            if reading.name == "gpu_busy_ratio":
+                busy.append(reading.value)
+        self._metrics.gpu_busy = mean(busy) if busy else None
 
     def close(self) -> None:
         """Nothing to end."""

@@ -37,6 +37,8 @@ class Stepped(Entry):
     last: int = Field(ge=0)
     useful: int = Field(ge=0)
     seconds: float = Field(ge=0)
+    parts: dict[str, Annotated[float, Field(ge=0)]] = Field(default_factory=dict, max_length=32)
+    """Seconds of rank 0 in each phase of these steps. A phase that is not there was not measured in them."""
 
 
 class Back(Entry):
@@ -50,6 +52,8 @@ class Beat(Entry):
     """The attempt still ran, or ended here."""
 
     kind: Literal["beat"] = "beat"
+    gpu_busy: float | None = Field(default=None, ge=0, le=1)
+    """Share of the last moment with a kernel running (NVML), mean over the GPUs of rank 0's node. None: not known."""
 
 
 class Carried(Entry):

@@ -1,6 +1,7 @@
 """The file behind goodput: lines are added, and nothing that a crash leaves makes it unreadable. Kept by rank 0."""
 
 import os
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -8,8 +9,9 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from runtime.place import Place
-from runtime.telemetry.goodput import LINE, Back, Beat, Goodput, Ledger, Line, Started, Stepped
+from runtime.telemetry.goodput import LINE, Back, Beat, Carried, Goodput, Ledger, Line, Started, Stepped
 from runtime.telemetry.record import Event, Step
+from runtime.telemetry.steps import PHASES
 
 COMPACT_BYTES = 1 << 20
 READ_LIMIT_BYTES = 64 << 20
@@ -47,8 +49,10 @@ class Journal:
         said: Callable[[Ledger], None] = lambda _: None,
         clock: Callable[[], float] = time.time,
         every_s: float = WRITE_EVERY_S,
+        gpu_busy: Callable[[], float | None] = lambda: None,
     ) -> None:
         self._path, self._said, self._clock, self._every_s = path, said, clock, every_s
+        self._gpu_busy = gpu_busy
         self.ledger = Ledger()
         path.parent.mkdir(parents=True, exist_ok=True)
         for entry in read(path):
@@ -75,7 +79,7 @@ class Journal:
                 self._settle()
         if self._clock() - self._written_s >= self._every_s:
             self._settle()
-            self._write(Beat(at_s=self._clock()))
+            self._write(Beat(at_s=self._clock(), gpu_busy=self._gpu_busy()))
         self._said(self.ledger)
         self._sync()
 
@@ -99,6 +103,7 @@ class Journal:
             last=step.number,
             useful=int(step.useful) + (0 if going is None else going.useful),
             seconds=step.seconds + (0.0 if going is None else going.seconds),
+            parts=_added({} if going is None else going.parts, step.parts),
         )
 
     def _settle(self) -> None:
@@ -110,7 +115,7 @@ class Journal:
         """Counts an entry at once; the file gets it now, or with a later one when the disk takes lines again."""
         self.ledger.take(entry)
         self._written_s = self._clock()
-        line = entry.model_dump_json().encode() + b"\n"
+        line = entry.model_dump_json(exclude_none=True).encode() + b"\n"
         if len(self._unwritten) + len(line) <= UNWRITTEN_LIMIT_BYTES:
             self._unwritten += line
 
@@ -128,9 +133,13 @@ class Journal:
         self._unwritten = b""
 
     def _compact(self) -> None:
-        """Puts the sum in the place of the lines, whole or not at all."""
+        """Puts the sum in the place of the lines, whole or not at all. The lines stay, in a file of their own."""
         fresh = self._path.with_name(f".{self._path.name}.{os.getpid()}")
+        older = self._path.with_suffix(f".{self.ledger.starts:06}{self._path.suffix}")
         try:
+            if not older.exists():  # else a crash came before the next line, the last time
+                shutil.copyfile(self._path, fresh)  # a link would do, where the file system has them
+                fresh.replace(older)
             with fresh.open("wb") as file:
                 file.write(self.ledger.carried().model_dump_json().encode() + b"\n")
                 file.flush()
@@ -143,6 +152,25 @@ class Journal:
             os.fsync(folder)
         finally:
             os.close(folder)
+
+
+def history(path: Path) -> Iterator[Line]:
+    """The entries of a journal from its run's first start on, those before a compaction too. Raises OSError.
+
+    A sum of older lines is among them only where the lines themselves are gone.
+    """
+    ledger = Ledger()
+    for file in (*sorted(path.parent.glob(f"{path.stem}.[0-9]*{path.suffix}")), path):
+        for entry in read(file):
+            if isinstance(entry, Carried) and 0 < entry.starts == ledger.starts:
+                continue
+            ledger.take(entry)
+            yield entry
+
+
+def _added(parts: dict[str, float], more: dict[str, int]) -> dict[str, float]:
+    """Seconds of each phase, and ns more."""
+    return {name: parts.get(name, 0.0) + more.get(name, 0) / 1e9 for name in PHASES if name in parts or name in more}
 
 
 def summed(path: Path, cost_per_rank_hour: float = 0.0, pause_costs: bool = True) -> Goodput:

@@ -44,6 +44,8 @@ class Metrics:
 
     def __init__(self, place: Place, run: str, worth: Worth, redactor: Redactor | None = None) -> None:
         self.registry = CollectorRegistry()
+        self.gpu_busy: float | None = None
+        """Mean over the node's GPUs at the last reading; None where that is not known."""
         self._place, self._worth = place, worth
         self._who = {"run": run, "rank": str(place.rank), "node": place.node}
         redactor = redactor or Redactor()

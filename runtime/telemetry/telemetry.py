@@ -155,7 +155,10 @@ class Telemetry:
                 cost = config.worth.cost_per_rank_hour
                 metrics.goodput(ledger.goodput(time.time(), cost, config.worth.pause_costs))
 
-            journal = self._lane("goodput", lambda: Journal(path, place, worth), beat=True, period_s=1.0)
+            def keep() -> Journal:
+                return Journal(path, place, worth, gpu_busy=lambda: metrics.gpu_busy)
+
+            journal = self._lane("goodput", keep, beat=True, period_s=1.0)
             self._hear(journal, steps=True)
         if (lines := console(config.console, place, run, self._redactor)) is not None:
             self._hear(self._lane("console", lambda: lines))

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runtime.place import Place
-from runtime.telemetry.goodput import LINE, Back, Beat, Ledger, Started, Stepped
-from runtime.telemetry.journal import COMPACT_BYTES, Journal, read, summed
+from runtime.telemetry.goodput import LINE, Back, Beat, Carried, Ledger, Started, Stepped
+from runtime.telemetry.journal import COMPACT_BYTES, Journal, history, read, summed
 from runtime.telemetry.record import Event, Step
 
 
@@ -162,7 +163,28 @@ def test_a_journal_that_grew_is_summed_up_and_nothing_is_forgotten(tmp_path: Pat
     assert path.stat().st_size < COMPACT_BYTES / 10
     assert (after.useful_steps, after.lost_steps, after.starts) == (before.useful_steps, 0, 2)
     assert after.useful_s == pytest.approx(before.useful_s)
-    assert list(tmp_path.iterdir()) == [path]
+    assert sorted(tmp_path.iterdir()) == [path, tmp_path / "j.000001"]
+    lines = [line for line in history(path) if not isinstance(line, Beat)]
+    assert not any(isinstance(line, Carried) for line in lines)  # every start and step is still there, one by one
+    assert sum(line.useful for line in lines if isinstance(line, Stepped)) == before.useful_steps
+    assert folded(*lines).starts == 2
+    (tmp_path / "j.000001").unlink()
+    assert any(isinstance(line, Carried) for line in history(path))
+    assert folded(*history(path)).goodput(399).useful_steps == before.useful_steps
+
+
+def test_the_journal_says_what_the_phases_took_and_how_busy_gpus_were(tmp_path: Path, place: Place) -> None:
+    busy: float | None = None
+    clock = iter(range(0, 1000, 20))
+    journal = Journal(tmp_path / "j", place, clock=lambda: float(next(clock)), gpu_busy=lambda: busy)
+    journal.take([replace(step(1, 1.0), parts={"data": 10**8, "of my own": 5}), step(2, 2.0)])
+    busy = 0.75
+    journal.take([replace(step(3, 3.0), parts={"data": 2 * 10**8, "communication": 10**8})])
+    journal.close()
+    lines = list(read(tmp_path / "j"))
+    parts = [line.parts for line in lines if isinstance(line, Stepped)]
+    assert parts == [{"data": pytest.approx(0.1)}, {"data": pytest.approx(0.2), "communication": pytest.approx(0.1)}]
+    assert [line.gpu_busy for line in lines if isinstance(line, Beat)] == [None, 0.75, None]
 
 
 def test_a_full_disk_loses_no_steps_once_there_is_room_again(tmp_path: Path) -> None:
