@@ -220,6 +220,7 @@ def _unknown(
     elsewhen: Sequence[_Candidate],
 ) -> Diagnosis:
     """Nothing names a cause: what is there are consequences, what the nodes said at another time, or nothing."""
+    checks: tuple[str, ...]
     if consequences:
         silent = f"; ranks {', '.join(map(str, read.missing_ranks[:8]))} left no line" if read.missing_ranks else ""
         summary = f"what was read are only consequences of something else{silent}"
