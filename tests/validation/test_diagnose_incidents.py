@@ -26,10 +26,10 @@ from validation.diagnose.finding import Diagnosis
 from validation.diagnose.job import read_job
 from validation.diagnose.kinds import KINDS, Confidence, Retry, Symptom
 
-sys.path[:0] = [str(Path(__file__).parents[1] / "runtime"), str(Path(__file__).parents[1] / "runtime" / "failures")]
+sys.path.insert(0, str(Path(__file__).parents[1] / "runtime"))
 
-from jobs import Jobs, serving  # noqa: E402
-from test_failure_provoked import memory_cgroup  # noqa: E402
+from cgroup import memory_cgroup
+from jobs import Jobs, serving
 
 INCIDENTS = Path(__file__).with_name("incidents")
 TRAINING = Path(__file__).with_name("provoked_training.py")
