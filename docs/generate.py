@@ -19,6 +19,9 @@ from spec.draw import draw
 from spec.load import load, schema
 from spec.plan import ClusterPlan, derive
 from spec.proofs import PROOFS, prove
+from validation.diagnose.finding import schema as diagnosis_schema
+from validation.diagnose.kinds import Symptom
+from validation.diagnose.rule import load_rules as diagnosis_rules
 
 DOCS = Path(__file__).parent
 LAB = DOCS.parent / "clusters" / "lab.yaml"
@@ -31,6 +34,8 @@ def pages() -> dict[str, str]:
         "pictures/lab.svg": draw(plan),
         "reference/commands.md": commands(),
         "reference/controls.md": catalogue_markdown(),
+        "reference/diagnosis-rules.md": rules(),
+        "reference/diagnosis.schema.json": json.dumps(diagnosis_schema(), indent=2, ensure_ascii=False) + "\n",
         "reference/exit-codes.md": exit_codes(),
         "reference/proofs.md": proofs(plan),
         "reference/spec.schema.json": json.dumps(schema(), indent=2, ensure_ascii=False) + "\n",
@@ -81,6 +86,39 @@ def proofs(plan: ClusterPlan) -> str:
         *(f"| `{rule.id}` | {_asks(rule)} | {rule.why} · {rule.source} |" for rule in load_rules()),
     ]
     return "\n".join(lines) + "\n"
+
+
+def rules() -> str:
+    """What `muster diagnose` knows, by symptom."""
+    lines = [
+        "# What a diagnosis knows",
+        "",
+        "Every rule of `muster diagnose`, by what people see. A line that one is found in is a cause, confirms one,",
+        "is a consequence (`cascade`), says only that the job is being ended (`teardown`), or how far it came",
+        "(`progress`). `muster rules` prints the same. Each is a file in `validation/diagnose/rules/`, with the texts",
+        "that it is tested on.",
+    ]
+    known = diagnosis_rules()
+    for symptom in Symptom:
+        mine = [rule for rule in known if rule.symptom is symptom]
+        if mine:
+            lines += [
+                "",
+                f"## `{symptom.value}`: {symptom.words}",
+                "",
+                "| rule | part | means | to mend it | known from |",
+                "|---|---|---|---|---|",
+            ]
+        lines += [
+            f"| `{rule.id}` | {rule.role.value} | {_cell(rule.title)} | {_cell('; '.join(rule.fix))} "
+            f"| {' '.join(f'`{each}`' for each in rule.sources)} |"
+            for rule in mine
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def _cell(text: str) -> str:
+    return re.sub(r"([|<*_`\[])", r"\\\1", " ".join(text.split()))
 
 
 def exit_codes() -> str:

@@ -1,5 +1,6 @@
 """`muster diagnose` and `muster rules`: why a job died, hung or slowed down, and what is known about such lines."""
 
+import json
 from pathlib import Path
 from typing import Annotated
 
@@ -8,11 +9,14 @@ from rich.text import Text
 
 from muster.commands.nodes import Json
 from muster.console import Problem, document, out, progress, result, table
+from policies.evidence import write
 from policies.exits import Exit
 from validation.diagnose.finding import Cause, Diagnosis
 from validation.diagnose.job import read_job
 from validation.diagnose.kinds import Confidence, Symptom
+from validation.diagnose.page import page
 from validation.diagnose.rule import Rule, RuleError, load_rules
+from validation.diagnose.slurm import logs_of
 from validation.diagnose.sources import SourceError
 
 
@@ -24,22 +28,41 @@ def register(app: typer.Typer) -> None:
 
 def diagnose(
     paths: Annotated[
-        list[Path], typer.Argument(help="Logs of a job, or folders of them: all ranks', and the nodes' kernel logs.")
-    ],
+        list[Path] | None,
+        typer.Argument(help="Logs of a job, or folders of them: all ranks', and the nodes' kernel logs."),
+    ] = None,
+    job: Annotated[str, typer.Option(help="A Slurm job, as 4711 or 4711_3: finds its logs.")] = "",
+    html: Annotated[Path | None, typer.Option(help="Write the diagnosis as a page with a timeline.")] = None,
+    beside: Annotated[
+        bool, typer.Option("--beside", help="With --job: write diagnosis-JOB.json and .html beside the job's log.")
+    ] = False,
     as_json: Json = False,
 ) -> int:
     """Say why a job died, hung or slowed down: from its logs, NCCL's output, flight-recorder dumps, kernel logs."""
+    if not paths and not job:
+        raise Problem("nothing to read", advice="give the job's logs, or --job with a Slurm job", exit=Exit.USAGE)
+    if beside and not job:
+        raise Problem("--beside is for a Slurm job", advice="give --job, or --html FILE", exit=Exit.USAGE)
     try:
+        logs = logs_of(job) if job else None
         with progress("reading") as show:
-            found = read_job(paths, lambda done, of: show(f"{done} of {of} files", False))
+            every = [*(paths or ()), *(logs.paths if logs else ())]
+            found = read_job(every, lambda done, of: show(f"{done} of {of} files", False))
     except SourceError as error:
         raise Problem(str(error), exit=Exit.USAGE) from None
     except RuleError as error:
         raise Problem(str(error), exit=Exit.ERROR) from None
+    if html:
+        write(html, page(found))
+    if logs and beside:
+        write(logs.folder / f"diagnosis-{job}.json", json.dumps(found.model_dump(mode="json"), indent=1))
+        write(logs.folder / f"diagnosis-{job}.html", page(found))
     if as_json:
         document(found.model_dump(mode="json"))
     else:
         _print(found)
+        if html:
+            result(f"page written to {html}")
     return Exit.PASS if found.root_cause.confidence is not Confidence.UNKNOWN else Exit.INCOMPLETE
 
 
@@ -55,7 +78,7 @@ def _print(found: Diagnosis) -> None:
             result(Text(title, "bold"))
         for other in causes:
             first = other.evidence[0] if other.evidence else None
-            result(f"  {other.summary}" + (f" · {first.file}:{first.line}" if first else ""))
+            result(f"  {other.summary}" + (f" · {first.where}" if first else ""))
     for title, lines in (("check", found.checks), ("fix", found.fixes)):
         if lines:
             result("")
@@ -77,7 +100,7 @@ def _print(found: Diagnosis) -> None:
 def _evidence(cause: Cause) -> None:
     for each in cause.evidence:
         times = f" ({each.count} times)" if each.count > 1 else ""
-        result(f"  {each.file}:{each.line}{times}: {each.text[:160]}")
+        result(f"  {each.where}{times}: {each.text[:160]}")
 
 
 def rules(

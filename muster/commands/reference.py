@@ -1,7 +1,8 @@
 """`muster controls` and `muster schema`: what must be true, and what may be declared; the reference of the docs."""
 
 import textwrap
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, Any
 
 import typer
 from rich.text import Text
@@ -13,6 +14,10 @@ from policies.control import Control
 from policies.exits import Exit
 from policies.reading import PolicyError
 from spec.load import schema as spec_schema
+from validation.diagnose.finding import schema as diagnosis_schema
+
+SCHEMAS: dict[str, Callable[[], dict[str, Any]]] = {"spec": spec_schema, "diagnosis": diagnosis_schema}
+"""Of which there is one."""
 
 
 def register(app: typer.Typer) -> None:
@@ -71,7 +76,11 @@ def _print(control: Control) -> None:
         )
 
 
-def schema() -> int:
-    """Print the JSON schema of a cluster spec, for editors."""
-    document(spec_schema())
+def schema(
+    of: Annotated[str, typer.Argument(help=f"One of {', '.join(SCHEMAS)}.")] = "spec",
+) -> int:
+    """Print the JSON schema of a cluster spec, for editors; or of what muster diagnose --json says."""
+    if of not in SCHEMAS:
+        raise Problem(f"no schema of {of!r}", advice=f"one of {', '.join(SCHEMAS)}", exit=Exit.USAGE)
+    document(SCHEMAS[of]())
     return Exit.PASS

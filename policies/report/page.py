@@ -1,14 +1,11 @@
 """The report as one HTML page that needs nothing beside it: no network, no other file, no script."""
 
 import base64
-from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment
 from markupsafe import Markup
 
 from policies.evidence import Run
@@ -16,7 +13,8 @@ from policies.fabric import FabricResult
 from policies.gate import GateDecision
 from policies.report import pictures
 from policies.report.matrix import EXAMINATION, WORST_FIRST, Matrix
-from policies.report.visible import value, visible
+from policies.report.names import fold
+from policies.report.template import environment, style
 from policies.verdict import Severity, State, Verdict
 
 SYMBOLS = {
@@ -74,7 +72,7 @@ def page(run: Run, matrix: Matrix) -> str:
             symbols=SYMBOLS,
             states=State,
             order=[State.PASS, *WORST_FIRST[:-1]],
-            style=Markup((_HERE / "style.css").read_text()),  # noqa: S704 - the package's own file
+            style=style(),
             pairs=pictures.pairs(run.fabric.pairs) if run.fabric else "",
             curve=pictures.curve,
             topology=_drawing(run.topology),
@@ -84,21 +82,10 @@ def page(run: Run, matrix: Matrix) -> str:
     )
 
 
-@cache
 def _environment() -> Environment:
-    """Every value that is printed is made visible first, and then escaped."""
-    environment = Environment(
-        loader=FileSystemLoader(_HERE),
-        autoescape=True,
-        undefined=StrictUndefined,
-        finalize=_finalize,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters.update(
-        fold=fold, value=value, when=_when, span=_span, short=_short, count=_count, size=pictures.size, words=WORDS.get
-    )
-    return environment
+    made = environment(_HERE)
+    made.filters.update(fold=fold, short=_short, size=pictures.size, words=WORDS.get)
+    return made
 
 
 def tasks(matrix: Matrix) -> tuple[Task, ...]:
@@ -147,54 +134,8 @@ def _task(control: str, title: str, severity: Severity, hit: tuple[Verdict, ...]
     )
 
 
-def fold(names: Iterable[str]) -> str:
-    """Names as schedulers write them: `gpu-[0-3,7], control-0`."""
-    groups: dict[str, list[int]] = {}
-    rest = []
-    for name in names:
-        head, dash, tail = name.rpartition("-")
-        if dash and tail.isascii() and tail.isdigit() and (tail == "0" or tail[0] != "0") and len(tail) < 9:
-            groups.setdefault(head, []).append(int(tail))
-        else:
-            rest.append(name)
-    return ", ".join([*(f"{head}-{_ranges(sorted(set(numbers)))}" for head, numbers in groups.items()), *rest])
-
-
-def _ranges(numbers: list[int]) -> str:
-    runs: list[list[int]] = []
-    for number in numbers:
-        if runs and number == runs[-1][1] + 1:
-            runs[-1][1] = number
-        else:
-            runs.append([number, number])
-    text = ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
-    return text if len(numbers) == 1 else f"[{text}]"
-
-
-def _finalize(printed: Any) -> Any:
-    if isinstance(printed, Markup):
-        return printed
-    return visible(str(printed), 4000) if isinstance(printed, str) else printed
-
-
-def _when(instant: datetime) -> str:
-    return f"{instant:%-d %b %Y, %H:%M} {instant:%Z}".strip()
-
-
-def _span(length: timedelta) -> str:
-    """A span in its two largest units: `6 d 4 h`."""
-    seconds = max(0, int(length.total_seconds()))
-    parts = [(seconds // 86400, "d"), (seconds // 3600 % 24, "h"), (seconds // 60 % 60, "min"), (seconds % 60, "s")]
-    first = next((i for i, (count, _) in enumerate(parts) if count), 3)
-    return " ".join(f"{count} {unit}" for count, unit in parts[first : first + 2] if count) or "0 s"
-
-
 def _short(digest: str) -> str:
     return digest[:12]
-
-
-def _count(number: int, word: str) -> str:
-    return f"{number:,} {word}" if number == 1 else f"{number:,} {word}s"
 
 
 def _reasons(gate: GateDecision | None) -> list[tuple[str, str]]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from markupsafe import Markup
 
 from policies.fabric import PairTest, Sweep
+from policies.report.svg import line, svg, text
 from policies.report.visible import visible
 
 FEW_PAIRS = 40
@@ -31,18 +32,18 @@ def _rows(tests: Sequence[PairTest], rails: Sequence[int], best: float) -> Marku
     labels = [visible(f"{a} ↔ {b}", 44) for a, b in names]
     left, wide, high, top = 24 + 7.2 * max(len(label) for label in labels), 76, 30, 30
     width, height = left + wide * len(rails) + 8, top + high * len(names) + 8
-    parts = [_text(left + wide * (i + 0.5), top - 11, f"rail {rail}", "middle", "axis") for i, rail in enumerate(rails)]
+    parts = [text(left + wide * (i + 0.5), top - 11, f"rail {rail}", "middle", "axis") for i, rail in enumerate(rails)]
     found = {(test.a, test.b, test.rail): test for test in tests}
     for row, ((a, b), label) in enumerate(zip(names, labels, strict=True)):
         y = top + high * row
-        parts.append(_text(left - 12, y + high / 2 + 4, label, "end", "name"))
+        parts.append(text(left - 12, y + high / 2 + 4, label, "end", "name"))
         for column, rail in enumerate(rails):
             test = found.get((a, b, rail))
             x = left + wide * column
             parts.append(_cell(test, x + 2, y + 2, wide - 4, high - 4, best, 5))
             figure = "–" if test is None or test.gbps is None else f"{test.gbps:.3g}{'' if test.ok else ' ✕'}"
-            parts.append(_text(x + wide / 2, y + high / 2 + 4, figure, "middle", f"figure {_shade(test, best)}"))
-    return _svg(width, height, parts, "Bandwidth per pair and rail, Gb/s")
+            parts.append(text(x + wide / 2, y + high / 2 + 4, figure, "middle", f"figure {_shade(test, best)}"))
+    return svg(width, height, parts, "Bandwidth per pair and rail, Gb/s")
 
 
 def _map(tests: Sequence[PairTest], rail: int, best: float) -> Markup:
@@ -51,7 +52,7 @@ def _map(tests: Sequence[PairTest], rail: int, best: float) -> Markup:
     size = max(2.5, min(18.0, 300 / len(nodes)))
     side, top, left = size * len(nodes), 30, 12
     parts = [
-        _text(left, 18, f"rail {rail}", "start", "axis"),
+        text(left, 18, f"rail {rail}", "start", "axis"),
         Markup('<rect x="{}" y="{}" width="{:.1f}" height="{:.1f}" class="bed"/>').format(left, top, side, side),
     ]
     for test in sorted(tests, key=lambda test: not test.ok):  # what is bad is drawn last, and large enough to be seen
@@ -61,8 +62,8 @@ def _map(tests: Sequence[PairTest], rail: int, best: float) -> Markup:
             shift = (size - mark) / 2
             parts.append(_cell(test, left + x * size + shift, top + y * size + shift, mark, mark, best, 1))
     span = f"{visible(nodes[0], 20)} … {visible(nodes[-1], 20)}"
-    parts.append(_text(left, top + side + 16, span, "start", "axis"))
-    return _svg(left + side + 12, top + side + 26, parts, f"Bandwidth between nodes on rail {rail}, Gb/s")
+    parts.append(text(left, top + side + 16, span, "start", "axis"))
+    return svg(left + side + 12, top + side + 26, parts, f"Bandwidth between nodes on rail {rail}, Gb/s")
 
 
 def _cell(test: PairTest | None, x: float, y: float, width: float, height: float, best: float, corner: float) -> Markup:
@@ -107,16 +108,16 @@ def curve(sweep: Sweep) -> Markup:
 
     parts = []
     for i in range(int(most / tick) + 1):
-        parts.append(_line(left, y(i * tick), width - right, y(i * tick), "rule"))
-        parts.append(_text(left - 9, y(i * tick) + 4, f"{i * tick:g}", "end", "axis"))
+        parts.append(line(left, y(i * tick), width - right, y(i * tick), "rule"))
+        parts.append(text(left - 9, y(i * tick) + 4, f"{i * tick:g}", "end", "axis"))
     for point in points[:: max(1, math.ceil(len(points) / 9))]:
-        parts.append(_text(x(point.bytes), height - bottom + 18, size(point.bytes), "middle", "axis"))
+        parts.append(text(x(point.bytes), height - bottom + 18, size(point.bytes), "middle", "axis"))
     path = " ".join(f"{x(point.bytes):.1f},{y(point.busbw):.1f}" for point in points)
     ends = f"{x(points[-1].bytes):.1f},{y(0):.1f} {x(points[0].bytes):.1f},{y(0):.1f}"
     parts.append(Markup('<polygon points="{} {}" class="under"/>').format(path, ends))
     parts.append(Markup('<polyline points="{}" class="curve"/>').format(path))
-    parts.append(_line(left, y(sweep.floor), width - right, y(sweep.floor), "floor"))
-    parts.append(_text(left + 6, y(sweep.floor) - 7, f"floor {sweep.floor:.3g} GB/s", "start", "floor-name"))
+    parts.append(line(left, y(sweep.floor), width - right, y(sweep.floor), "floor"))
+    parts.append(text(left + 6, y(sweep.floor) - 7, f"floor {sweep.floor:.3g} GB/s", "start", "floor-name"))
     for point in points:
         said = f"{size(point.bytes)}: {point.busbw:.4g} GB/s bus, {point.algbw:.4g} GB/s algorithm"
         said += f", {point.wrong} wrong, {point.repeats} repeats"
@@ -125,8 +126,8 @@ def curve(sweep: Sweep) -> Markup:
                 x(point.bytes), y(point.busbw), "wrong" if point.wrong else "point", said
             )
         )
-    parts.append(_text(left - 44, 12, "GB/s", "start", "axis"))
-    return _svg(width, height, parts, f"{sweep.op}: bus bandwidth over message size")
+    parts.append(text(left - 44, 12, "GB/s", "start", "axis"))
+    return svg(width, height, parts, f"{sweep.op}: bus bandwidth over message size")
 
 
 def size(count: int) -> str:
@@ -146,17 +147,3 @@ def _tick(most: float) -> float:
 def _natural(name: str) -> tuple[str, int]:
     head, _, tail = name.rpartition("-")
     return (head, int(tail)) if tail.isascii() and tail.isdigit() and len(tail) < 9 else (name, -1)
-
-
-def _line(x1: float, y1: float, x2: float, y2: float, kind: str) -> Markup:
-    return Markup('<line x1="{:.1f}" y1="{:.1f}" x2="{:.1f}" y2="{:.1f}" class="{}"/>').format(x1, y1, x2, y2, kind)
-
-
-def _text(x: float, y: float, text: str, anchor: str, kind: str) -> Markup:
-    return Markup('<text x="{:.1f}" y="{:.1f}" text-anchor="{}" class="{}">{}</text>').format(x, y, anchor, kind, text)
-
-
-def _svg(width: float, height: float, parts: Sequence[Markup], title: str) -> Markup:
-    return Markup(
-        '<svg viewBox="0 0 {0:.0f} {1:.0f}" style="max-width:{0:.0f}px" role="img" aria-label="{2}">{3}</svg>'
-    ).format(width, height, visible(title), Markup("").join(parts))

@@ -1,6 +1,7 @@
 """The pages that come from the code say what the code says."""
 
 import importlib.util
+import re
 from pathlib import Path
 
 import pytest
@@ -27,5 +28,15 @@ def test_no_other_page_passes_for_a_generated_one() -> None:
 
 def test_every_command_control_and_proof_is_in_the_reference() -> None:
     assert PAGES["reference/controls.md"].count("\n### `") > 60
-    assert PAGES["reference/commands.md"].count("\n## `muster ") == len(generate.app.registered_commands)
+    entries = len(generate.app.registered_commands) + len(generate.app.registered_groups)
+    assert PAGES["reference/commands.md"].count("\n## `muster ") == entries
     assert PAGES["reference/proofs.md"].count("| `") > len(generate.PROOFS)
+
+
+def test_every_rule_of_a_diagnosis_is_in_the_reference_under_its_symptom() -> None:
+    page = PAGES["reference/diagnosis-rules.md"]
+    for rule in generate.diagnosis_rules():
+        section = page.split(f"\n## `{rule.symptom.value}`:")[1].split("\n## ")[0]
+        (row,) = [line for line in section.splitlines() if line.startswith(f"| `{rule.id}` |")]
+        assert all(f"`{source}`" in row for source in rule.sources)
+        assert len(re.findall(r"(?<!\\)\|", row)) == 6

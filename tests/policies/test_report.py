@@ -4,7 +4,6 @@ import json
 import re
 from collections import Counter
 from datetime import timedelta
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as Xml
@@ -12,63 +11,18 @@ from xml.etree import ElementTree as Xml
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sample_pages import HOSTILE, Reader
 from sample_runs import CONTROLS, NOW, PLAN, cluster, examination, fabric, run, verdict, verdicts
 
 from policies.drift import compare
 from policies.evidence import Run
 from policies.fabric import FaultKind, Finding, PairTest
 from policies.report import Matrix, data, junit, matrix, page, write_report
-from policies.report.page import fold, tasks
+from policies.report.names import fold
+from policies.report.page import tasks
 from policies.report.visible import value, visible
 from policies.verdict import State, WaiverNote
 from spec.plan import derive
-
-HOSTILE = (
-    "<script>alert(1)</script>",
-    '"><img src=x onerror=alert(1)>',
-    "'; </style><script>x</script>",
-    "{{ 7 * 7 }}{% raw %}",
-    "\x00\x08\x1b[31mred\x7f",
-    "abc\u202egpj.exe",
-    "zero\u200bwidth\u2066",
-    "]]><!--",
-    "\ud7ff\ue000\ufffe",
-    "line\nline\r\n\u2028",
-    "x" * 5000,
-)
-VOID = {"meta", "img", "br", "input", "hr", "link"}
-
-
-class Reader(HTMLParser):
-    """Collects what the tests ask of a page, and fails where tags do not match."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.tags: Counter[str] = Counter()
-        self.attributes: list[tuple[str, str, str]] = []
-        self.text = ""
-        self.feed(text)
-        assert self.open == []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags[tag] += 1
-        self.attributes += [(tag, name, told or "") for name, told in attrs]
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags[tag] += 1
-        self.attributes += [(tag, name, told or "") for name, told in attrs]
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        self.text += data
-
-    def values(self, name: str) -> list[str]:
-        return [told for _, attribute, told in self.attributes if attribute == name]
 
 
 def read(run_: Run) -> tuple[Reader, Matrix]:

@@ -212,6 +212,8 @@ def _tell(event: str, number: int, ranks: Sequence[int]) -> None:
 def _rank(argv: list[str], folder: str, log: Path, environment: dict[str, str]) -> None:
     """In the fork: the script, as the interpreter would run it."""
     code = 70
+    # Whoever started the tests may ignore it: a shell does for what it runs in the background.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with log.open("a") as file:
             os.dup2(os.open(os.devnull, os.O_RDONLY), 0)

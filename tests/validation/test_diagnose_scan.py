@@ -147,3 +147,31 @@ def test_what_a_setting_lists_nobody_has_said(tmp_path: Path) -> None:
     for text, there in ((f"retry_on: ['{said}', 'Stale file handle']", False), (f"['a', 'b'] failed: {said}", True)):
         (tmp_path / "job.log").write_text(text + "\n")
         assert ("memory.cuda" in {each.rule for each in scanned(tmp_path / "job.log").found}) is there, text
+
+
+@pytest.mark.parametrize("ranks", [1, 300])
+@pytest.mark.parametrize("end", ["", "no step\n" * 400, "step: 99999 of no shape that is known\n" * 100])
+def test_the_last_step_of_each_rank_is_the_last_line_that_tells_one(tmp_path: Path, ranks: int, end: str) -> None:
+    lines = [f"[default{rank}]:step: {step}  loss: 2.4\n" for step in range(1, 21) for rank in range(ranks)]
+    (tmp_path / "job.log").write_text("".join(lines) + end)
+    steps = read_job([tmp_path]).last_steps
+    assert [(each.rank, each.step, each.line) for each in steps] == [
+        (rank, 20, 19 * ranks + rank + 1) for rank in range(ranks)
+    ]
+
+
+@pytest.mark.parametrize("end", ["", "no step\n" * 400, "a long line of a traceback\n" * 2000])
+def test_the_last_step_of_a_file_of_one_rank_is_found_before_a_long_traceback(tmp_path: Path, end: str) -> None:
+    (tmp_path / "rank_3.log").write_text("".join(f"step: {step}  loss: 2.4\n" for step in range(1, 2001)) + end)
+    (step,) = read_job([tmp_path]).last_steps
+    assert (step.rank, step.step, step.line) == (3, 2000, 2000)
+
+
+@pytest.mark.parametrize("more", range(0, 40, 3))
+def test_a_line_that_the_look_back_cuts_is_nobodys(tmp_path: Path, more: int) -> None:
+    lines = [f"[default{rank}]:step: {step}  loss: 2.4\n" for step in range(1, 5000) for rank in (10, 11)]
+    (tmp_path / "job.log").write_text("".join(lines) + "x" * more)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scan, "TAIL", 1000)
+        steps = read_job([tmp_path]).last_steps
+    assert [(each.rank, each.step) for each in steps] == [(10, 4999), (11, 4999)]

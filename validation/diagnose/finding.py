@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -37,7 +37,9 @@ class Found:
 
 
 class _Answer(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, use_attribute_docstrings=True, json_schema_serialization_defaults_required=True
+    )
 
 
 class Evidence(_Answer):
@@ -51,6 +53,11 @@ class Evidence(_Answer):
     node: str | None = None
     count: int = 1
     """How many lines of this file say the same."""
+
+    @property
+    def where(self) -> str:
+        """`job.log:7`; the file alone where no line of it says so by itself."""
+        return f"{self.file}:{self.line}" if self.line else self.file
 
 
 class Cause(_Answer):
@@ -68,6 +75,17 @@ class Cause(_Answer):
     rail: str | None = None
     time: datetime | None = None
     evidence: tuple[Evidence, ...] = ()
+
+
+class Step(_Answer):
+    """How far a rank came: the last step that a line of it tells."""
+
+    step: int
+    file: str
+    line: int
+    time: datetime | None = None
+    rank: int | None = None
+    node: str | None = None
 
 
 class Read(_Answer):
@@ -97,4 +115,13 @@ class Diagnosis(_Answer):
     retry: Retry = Retry.UNKNOWN
     retry_why: str = ""
     last_step: int | None = None
+    """Of all ranks, the furthest."""
+    last_steps: tuple[Step, ...] = ()
+    """Each rank's, in their order; a file's where no rank is known."""
     read: Read
+
+
+def schema() -> dict[str, Any]:
+    """The JSON schema of a diagnosis, as `muster diagnose --json` prints it: what is there, whatever is none."""
+    made = Diagnosis.model_json_schema(mode="serialization")
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **made}

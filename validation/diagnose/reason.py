@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from validation.diagnose.finding import Cause, Diagnosis, Evidence, Found, Read
+from validation.diagnose.finding import Cause, Diagnosis, Evidence, Found, Read, Step
 from validation.diagnose.kinds import Confidence, Retry, Role
 from validation.diagnose.rule import Rule
 from validation.diagnose.times import SLOWNESS, after, ended_well, job_time, long_before, not_later
@@ -22,6 +22,8 @@ _ADDRESS = re.compile(
 MOST_EVIDENCE = 6
 MOST_CONSEQUENCES = 12
 MOST_OTHERS = 4
+MOST_RANKS = 4096
+"""Whose last steps are told."""
 
 
 @dataclass
@@ -79,11 +81,11 @@ def diagnose(found: Iterable[Found], rules: Sequence[Rule], read: Read) -> Diagn
     standing = [each for each in candidates if not any(_explained(each, other) for other in candidates)]
     standing = standing or candidates  # two that explain each other
     standing.sort(key=lambda each: (-each.level, _when(each.time), each.rule.id))
-    last_step = _last_step(roles[Role.PROGRESS])
+    steps = _last_steps(roles[Role.PROGRESS])
     consequences = _consequences(known, standing[:1], by_id)
     if not standing:
         elsewhen = _candidates([each for each in outside if by_id[each.rule].role is Role.ROOT], by_id)
-        return _unknown(by_id, read, consequences, last_step, elsewhen)
+        return _unknown(by_id, read, consequences, steps, elsewhen)
     best, others = standing[0], [each for each in standing[1:] if each.rule.kind != standing[0].rule.kind]
     sure = Confidence.CERTAIN.level if not others else Confidence.LIKELY.level
     if any(each.level >= best.level for each in others):
@@ -98,7 +100,8 @@ def diagnose(found: Iterable[Found], rules: Sequence[Rule], read: Read) -> Diagn
         fixes=rule.fix,
         retry=rule.retry,
         retry_why=_retry_why(rule, best),
-        last_step=last_step,
+        last_step=max((each.step for each in steps), default=None),
+        last_steps=steps,
         read=read,
     )
 
@@ -196,9 +199,19 @@ def _evidence(found: Found) -> Evidence:
     )
 
 
-def _last_step(progress: Iterable[Found]) -> int | None:
-    steps = [each.takes["step"] for each in progress if each.takes.get("step", "").isdecimal()]
-    return max((int(each) for each in steps if len(each) < 16), default=None)
+def _last_steps(progress: Iterable[Found]) -> tuple[Step, ...]:
+    last: dict[tuple[int, str, str], Step] = {}
+    for each in progress:
+        told, line = each.takes.get("step", ""), each.line
+        if told.isdecimal() and len(told) < 16:
+            step = Step(
+                step=int(told), file=line.file, line=line.number, time=line.time, rank=line.rank, node=line.node
+            )
+            # A rank may write several files; without one, a file stands for whoever wrote it.
+            whose = (-1, line.node or "", line.file) if line.rank is None else (line.rank, "", "")
+            if whose not in last or last[whose].step < step.step:
+                last[whose] = step
+    return tuple(last[whose] for whose in sorted(last)[:MOST_RANKS])
 
 
 def _retry_why(rule: Rule, best: _Candidate) -> str:
@@ -216,7 +229,7 @@ def _unknown(
     by_id: Mapping[str, Rule],
     read: Read,
     consequences: tuple[Cause, ...],
-    last_step: int | None,
+    steps: tuple[Step, ...],
     elsewhen: Sequence[_Candidate],
 ) -> Diagnosis:
     """Nothing names a cause: what is there are consequences, what the nodes said at another time, or nothing."""
@@ -238,6 +251,7 @@ def _unknown(
         consequences=consequences,
         symptom=symptom,
         checks=checks,
-        last_step=last_step,
+        last_step=max((each.step for each in steps), default=None),
+        last_steps=steps,
         read=read,
     )

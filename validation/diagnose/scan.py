@@ -5,8 +5,9 @@ rule's own expression on the line without its prefixes.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import NamedTuple
 
 import hyperscan
@@ -30,6 +31,13 @@ LISTED = re.compile(r"""\[(?:(?:'[^']{0,300}'|"[^"]{0,300}")\s*,\s*)+(?:'[^']{0,
 MOST_SEEN = 64
 """Different ranks, or things taken out, of one rule and file that are told apart."""
 
+TAIL = 256 << 10
+"""Bytes of a file's end in which the last line of progress of each rank is looked for."""
+NEAR = 16 << 10
+"""Of those, where the file is of one rank."""
+IDLE = 64
+"""Lines of progress there, from the end, after which no other rank is expected."""
+
 
 class Scanned(NamedTuple):
     """Of one file: what was found, bytes and lines that were read, and why the rest was not."""
@@ -51,15 +59,25 @@ class Scanner:
     def scan(self, source: Source) -> Scanned:
         """What is found in a file. Never raises: what was read before an error counts."""
         pile = _Pile(self._rules, source)
-        wrong = ""
+        wrong, tail = "", b""
         try:
             for chunk in source.chunks():
                 plain = COLOUR.sub(b"", chunk) if b"\x1b" in chunk else chunk
                 plain = plain.replace(b"\r\n", b"\n") if b"\r\n" in plain else plain
                 pile.take(plain, self._database(self._first | pile.frequent))
+                tail = (tail + plain)[-TAIL:] if len(plain) < TAIL else plain[-TAIL:]
         except SourceError as error:
             wrong = str(error)
+        pile.look_back(tail, self._progress, self._progress_numbers)
         return Scanned(pile.found(), pile.bytes, pile.lines, wrong)
+
+    @cached_property
+    def _progress(self) -> hyperscan.Database:
+        return compiled([self._rules[number] for number in self._progress_numbers], frozenset())
+
+    @cached_property
+    def _progress_numbers(self) -> list[int]:
+        return sorted(self._first)
 
     def _database(self, first_only: frozenset[int]) -> hyperscan.Database:
         if first_only not in self._compiled:
@@ -98,13 +116,49 @@ class _Pile:
         self.lines += chunk.count(b"\n")
         self.bytes += len(chunk)
 
-    def _look(self, number: int, raw: str, at: int) -> None:
+    def look_back(self, tail: bytes, database: hyperscan.Database, numbers: Sequence[int]) -> None:
+        """The last line of progress of each rank: of a chunk only the first was looked at."""
+        if not any(self._hits[number] for number in numbers):
+            return
+        if self.bytes > len(tail):  # it begins within a line
+            tail = tail.partition(b"\n")[2]
+        told: set[tuple[object, ...] | None] = {None}
+        if self._rank is not None:  # the file is one rank's, and its last line is near its end
+            near = tail[-NEAR:].partition(b"\n")[2] if len(tail) > NEAR else tail
+            self._back(near, database, numbers, told, 1)
+        if len(told) == 1:
+            self._back(tail, database, numbers, told, IDLE)
+
+    def _back(
+        self,
+        tail: bytes,
+        database: hyperscan.Database,
+        numbers: Sequence[int],
+        told: set[tuple[object, ...] | None],
+        most_idle: int,
+    ) -> None:
+        hits: set[tuple[int, int]] = set()
+        database.scan(tail, match_event_handler=lambda i, _start, end, *_: hits.add((end, numbers[i])))
+        idle = 0
+        for end, number in sorted(hits, reverse=True):
+            start, stop = _line(tail, end)
+            at = self.lines - tail.count(b"\n", start) + 1
+            key = self._look(number, tail[start:stop].decode("utf-8", "replace"), at, told)
+            idle = idle + 1 if key in told else 0
+            told.add(key)
+            if idle >= most_idle:
+                return
+
+    def _look(
+        self, number: int, raw: str, at: int, told: Collection[tuple[object, ...] | None] = ()
+    ) -> tuple[object, ...] | None:
+        """Whose the line is, where the rule is found in it. It counts, unless `told` has whose it is."""
         rule = self._rules[number]
         said = head(raw, self._source.year)
         listed = rule.role is Role.ROOT and ("['" in said.text or '["' in said.text)
         takes = rule.search(LISTED.sub("[]", said.text) if listed else said.text)
         if takes is None:
-            return
+            return None
         rank = self._rank if said.rank is None else said.rank
         node = said.node or node_of(said.text) or self._node
         progress = rule.role is Role.PROGRESS
@@ -113,6 +167,8 @@ class _Pile:
         if before is None and sum(each[0] == number for each in self._found) >= MOST_SEEN * (rank is None or 64):
             key = (number,)
             before = self._found.get(key)
+        if key in told:
+            return key
         line = Line(self._source.name, at, said.text, said.time, rank, node)
         if before is None:
             self._found[key] = Found(rule.id, line, takes, 1, said.time, said.time)
@@ -120,6 +176,7 @@ class _Pile:
             self._found[key] = Found(rule.id, line, takes, before.count + 1, said.time, before.first or said.time)
         else:
             self._found[key] = replace(before, count=before.count + 1, last=said.time or before.last)
+        return key
 
     def found(self) -> list[Found]:
         return list(self._found.values())

@@ -36,6 +36,8 @@ _ROTATED = re.compile(r"(?:\.\d{1,4}|-\d{8})$")
 _IGNORED = frozenset(
     {".pt", ".pth", ".safetensors", ".npz", ".npy", ".so", ".pyc", ".png", ".html", ".data", ".distcp"}
 )
+_OWN = re.compile(r"^diagnosis-\d+(?:_\d+)?\.json$")
+"""What a diagnosis wrote beside a job's log: it holds the lines that it found."""
 
 
 class SourceError(Exception):
@@ -95,7 +97,8 @@ class Source:
         except (OSError, EOFError, lzma.LZMAError, zlib.error, zstandard.ZstdError) as wrong:
             if pieces:
                 yield b"".join(pieces)
-            raise SourceError(f"{self.path}: {wrong} · what comes before was read") from wrong
+            said = getattr(wrong, "strerror", None) or wrong  # without the file's name again
+            raise SourceError(f"{self.path}: {said} · what comes before was read") from wrong
         if pieces:
             yield b"".join(pieces)
 
@@ -164,12 +167,12 @@ def _looked_at(path: Path, name: str) -> tuple[str, Source | None]:
         found = path.stat()
         if not stat.S_ISREG(found.st_mode):
             return "no regular file", None
-        if path.suffix in _IGNORED or not found.st_size:
+        if path.suffix in _IGNORED or _OWN.match(path.name) or not found.st_size:
             return "", None
         source = Source(path, name, datetime.fromtimestamp(found.st_mtime, UTC).year)
         start = next(source.chunks(), b"")[:TEXT_BYTES]
     except (OSError, SourceError) as wrong:
-        return str(wrong), None
+        return str(wrong).removeprefix(f"{path}: "), None
     if start.count(0) > len(start) // 100:
         return "binary", None
     return "", source
