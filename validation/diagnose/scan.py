@@ -63,7 +63,7 @@ class Scanner:
         try:
             for chunk in source.chunks():
                 plain = COLOUR.sub(b"", chunk) if b"\x1b" in chunk else chunk
-                plain = plain.replace(b"\r\n", b"\n") if b"\r\n" in plain else plain
+                plain = plain.replace(b"\r\n", b"\n") if b"\r" in plain else plain
                 pile.take(plain, self._database(self._first | pile.frequent))
                 tail = (tail + plain)[-TAIL:] if len(plain) < TAIL else plain[-TAIL:]
         except SourceError as error:
