@@ -7,6 +7,7 @@ import itertools
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import typer
 
@@ -19,6 +20,8 @@ from spec.draw import draw
 from spec.load import load, schema
 from spec.plan import ClusterPlan, derive
 from spec.proofs import PROOFS, prove
+from spec.workload import Workload
+from spec.workload.answer import Answer
 from validation.diagnose.finding import schema as diagnosis_schema
 from validation.diagnose.kinds import Symptom
 from validation.diagnose.rule import load_rules as diagnosis_rules
@@ -35,11 +38,18 @@ def pages() -> dict[str, str]:
         "reference/commands.md": commands(),
         "reference/controls.md": catalogue_markdown(),
         "reference/diagnosis-rules.md": rules(),
-        "reference/diagnosis.schema.json": json.dumps(diagnosis_schema(), indent=2, ensure_ascii=False) + "\n",
+        "reference/diagnosis.schema.json": _schema(diagnosis_schema()),
         "reference/exit-codes.md": exit_codes(),
+        "reference/plan-network.schema.json": _schema(Answer.model_json_schema(mode="serialization")),
         "reference/proofs.md": proofs(plan),
-        "reference/spec.schema.json": json.dumps(schema(), indent=2, ensure_ascii=False) + "\n",
+        "reference/spec.schema.json": _schema(schema()),
+        "reference/workload.schema.json": _schema(Workload.model_json_schema()),
     }
+
+
+def _schema(found: dict[str, Any]) -> str:
+    whole = {"$schema": "https://json-schema.org/draft/2020-12/schema", **found}
+    return json.dumps(whole, indent=2, ensure_ascii=False) + "\n"
 
 
 def commands() -> str:
@@ -54,7 +64,7 @@ def commands() -> str:
     def whole(entry: re.Match[str]) -> str:
         return f"* [`{entry[1]}`](#muster-{entry[1]}): {(group.commands[entry[1]].help or '').splitlines()[0]}"
 
-    return re.sub(r"^\* `([a-z]+)`: .*$", whole, text, flags=re.MULTILINE).rstrip() + "\n"
+    return re.sub(r"^\* `([a-z][a-z-]*)`: .*$", whole, text, flags=re.MULTILINE).rstrip() + "\n"
 
 
 def proofs(plan: ClusterPlan) -> str:

@@ -28,7 +28,8 @@ from spec.proofs import Proof
 LARGEST = 256 * 1024 * 1024
 """Bytes of a run that are read; one of 1,024 nodes and 45 controls has about 60 MiB."""
 
-_ID = re.compile(r"[0-9]{8}T[0-9]{6}Z")
+ID = re.compile(r"[0-9]{8}T[0-9]{6}Z")
+"""What a run's folder is called."""
 
 RUN = "run.json"
 LATEST = "latest"
@@ -94,7 +95,7 @@ class Run(_Model):
     """One certification run."""
 
     version: Literal["muster/run/v1"] = "muster/run/v1"
-    id: Annotated[str, Field(pattern=f"^{_ID.pattern}$")]
+    id: Annotated[str, Field(pattern=f"^{ID.pattern}$")]
     """The instant of its start, UTC: the name of its folder."""
     started: AwareDatetime
     finished: AwareDatetime
@@ -164,7 +165,7 @@ def save(run: Run, reports: Path, now: datetime) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     write(folder / RUN, json.dumps(run.model_dump(mode="json"), indent=1))
     names = [each.parent.name for each in reports.glob(f"*/{RUN}") if not each.parent.is_symlink()]
-    if not any(run.id < name <= run_id(now) for name in names if _ID.fullmatch(name)):
+    if not any(run.id < name <= run_id(now) for name in names if ID.fullmatch(name)):
         scratch = reports / f".{LATEST}.{os.getpid()}"
         scratch.unlink(missing_ok=True)
         scratch.symlink_to(run.id)

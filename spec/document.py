@@ -52,32 +52,39 @@ class Document:
         return self.lines.get(path, 1)
 
 
-def read(path: Path, top: type[dict[str, Any]] | type[list[Any]] = dict) -> Document:
+_LIKE = "clusters/lab.yaml"
+
+
+def read(path: Path, top: type[dict[str, Any]] | type[list[Any]] = dict, like: str = _LIKE) -> Document:
     """The document in a file. Never raises on what a file may hold, or on there being none: that is a fault.
 
-    `top` is what the whole must be: a mapping, as cluster specs are, or a list.
+    `top` is what the whole must be: a mapping, as cluster specs are, or a list. `like` is a file of the same kind, to
+    which people are pointed.
     """
     try:
         with path.open("rb") as file:
             raw = file.read(LARGEST + 1)
     except FileNotFoundError:
-        return _refused("there is no such file", "give the path of a cluster spec, as in clusters/lab.yaml")
+        return _refused("there is no such file", f"give the path of one, as in {like}")
     except IsADirectoryError:
         return _refused("this is a folder", "give the path of one file in it")
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         return _refused(f"the file cannot be read: {reason}", "check its path and permissions")
     if len(raw) > LARGEST:
-        return _refused(f"the file is larger than {LARGEST // 1024**2} MiB", "a cluster spec has groups, not nodes")
+        return _refused(
+            f"the file is larger than {LARGEST // 1024**2} MiB",
+            "nothing that people declare is: a spec has groups, not nodes",
+        )
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         return _refused("the file is not UTF-8 text", "save it as UTF-8; a spec is text, not an archive", line)
-    return parse(text, top)
+    return parse(text, top, like)
 
 
-def parse(text: str, top: type[dict[str, Any]] | type[list[Any]] = dict) -> Document:
+def parse(text: str, top: type[dict[str, Any]] | type[list[Any]] = dict, like: str = _LIKE) -> Document:
     """The document in a text."""
     found = Document()
     try:
@@ -93,10 +100,10 @@ def parse(text: str, top: type[dict[str, Any]] | type[list[Any]] = dict) -> Docu
     except _RefusedError as refused:
         return Document(faults=[refused.fault])
     if found.data is None:
-        return _refused("the file is empty", "start from clusters/lab.yaml")
+        return _refused("the file is empty", f"start from {like}")
     if not isinstance(found.data, top):
         what = "a spec is a mapping of keys to values" if top is dict else "this file is a list"
-        return _refused(what, "start from clusters/lab.yaml" if top is dict else "begin each item with a hyphen")
+        return _refused(what, f"start from {like}" if top is dict else "begin each item with a hyphen")
     return found
 
 
@@ -131,7 +138,7 @@ def _build(events: Iterator[Any], found: Document) -> None:
         if isinstance(event, yaml.DocumentStartEvent):
             documents += 1
             if documents > 1:
-                raise _RefusedError(line, "a second document", "write one cluster a file")
+                raise _RefusedError(line, "a second document", "write each into a file of its own")
         elif isinstance(event, yaml.AliasEvent):
             raise _RefusedError(line, f"an alias, *{event.anchor}", "write the value out: a spec has no aliases")
         elif isinstance(event, yaml.ScalarEvent | yaml.CollectionStartEvent):

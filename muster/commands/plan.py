@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from muster.console import Problem, document, err, out, result, table
+from muster.console import Problem, document, err, out, readable, result, table
 from policies import design
 from policies.exits import Exit
 from policies.reading import PolicyError
@@ -28,7 +28,7 @@ def read(path: Path) -> tuple[ClusterPlan, tuple[Proof, ...]]:
         found = check(path)
     except SpecErrors as errors:
         for error in errors.errors:
-            err.print(Text(str(error)))
+            err.print(readable(str(error)))
         count = len(errors.errors)
         raise Problem(f"{count} error{'s' if count != 1 else ''}, nothing was changed", exit=Exit.USAGE) from None
     try:

@@ -12,6 +12,7 @@ from spec.workload.placement import Tier
 from spec.workload.timing import Exposed, Step
 from spec.workload.traffic import Hides, Kind
 from spec.workload.training import Recompute
+from spec.workload.words import seconds, three
 
 WORTH_NAMING = 0.02
 """Less of the step than this is not called a bottleneck."""
@@ -92,9 +93,8 @@ def _waiting(taken: Step) -> Iterator[Finding]:
 def _evidence(flows: Sequence[Exposed], worst: Exposed, waits: float) -> str:
     sent = sum(each.flow.sent.all for each in flows) / 1e9
     whole = sum(each.flow.seconds for each in flows)
-    return (
-        f"{sent:.3g} GB a GPU and step over the {worst.flow.group.tier.value} take {whole:.3g} s, {waits:.3g} s exposed"
-    )
+    over = worst.flow.group.tier.value
+    return f"{three(sent)} GB a GPU and step over the {over} take {seconds(whole)}, {seconds(waits)} exposed"
 
 
 def _change(kind: Kind, worst: Exposed, waits: float) -> str:
@@ -138,6 +138,6 @@ def _planes(needed: Sequence[Need]) -> Iterator[Finding]:
         yield Finding(
             f"{each.plane}: {each.purpose}",
             0.0,
-            f"{each.needed:.3g} GB/s needed, {each.available:.3g} GB/s there",
-            f"{each.utilisation:.2g} times the bandwidth, or {each.utilisation:.2g} times the time allowed",
+            f"{three(each.needed)} GB/s needed, {three(each.available)} GB/s there",
+            f"{three(each.utilisation)} times the bandwidth, or {three(each.utilisation)} times the time allowed",
         )

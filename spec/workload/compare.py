@@ -1,4 +1,4 @@
-"""Layouts of one workload beside each other."""
+"""Layouts, of one workload or of several, beside each other."""
 
 from collections.abc import Sequence
 
@@ -14,7 +14,9 @@ from spec.workload.training import Run, Training
 class Row(Result):
     """One layout: its plan's main figures, or why it cannot run."""
 
+    model: str
     layout: Layout
+    gpus: int
     step: Figure | None = None
     mfu: Figure | None = None
     tokens_per_gpu: Figure | None = None
@@ -22,7 +24,7 @@ class Row(Result):
     memory: Figure | None = None
     fits: bool = False
     slower: float | None = None
-    """The step over the fastest that fits, or over the fastest where none does."""
+    """GPU seconds of a token over those of the fastest that fits, or of the fastest where none does."""
     distinct: bool = False
     """Whether it differs from that one by more than the planner's error."""
     bottleneck: str | None = None
@@ -45,21 +47,35 @@ def compare(
         try:
             plans.append(plan(model, layout, training, hardware, run))
         except WorkloadError as error:
-            impossible.append(Row(layout=layout, impossible=str(error)))
-    plans.sort(key=lambda each: (not each.memory.fits, each.step.seconds.value * each.gpus))
-    rows = []
-    for each in plans:
-        best = plans[0].step.seconds.value * plans[0].gpus
-        slower = each.step.seconds.value * each.gpus / best
-        per_gpu = each.step.tokens_per_second
-        rows.append(
+            impossible.append(refused(model, layout, error))
+    return Comparison(rows=(*rows(plans), *impossible))
+
+
+def refused(model: Model, layout: Layout, why: WorkloadError) -> Row:
+    """The row of a layout that cannot run."""
+    return Row(model=model.name, layout=layout, gpus=layout.gpus, impossible=str(why))
+
+
+def in_order(plans: Sequence[Plan]) -> list[Plan]:
+    """Those that fit first, and of these the ones that take the fewest GPU seconds a token."""
+    return sorted(plans, key=lambda each: (not each.memory.fits, _gpu_seconds(each)))
+
+
+def rows(plans: Sequence[Plan]) -> list[Row]:
+    """The plans' rows, in their order."""
+    ordered = in_order(plans)
+    made = []
+    for each in ordered:
+        slower = _gpu_seconds(each) / _gpu_seconds(ordered[0])
+        rate = each.step.tokens_per_second
+        made.append(
             Row(
+                model=each.model.name,
                 layout=each.layout,
+                gpus=each.gpus,
                 step=each.step.seconds,
                 mfu=each.step.mfu,
-                tokens_per_gpu=per_gpu.model_copy(
-                    update={"value": per_gpu.value / each.gpus, "unit": "tokens/s and GPU"}
-                ),
+                tokens_per_gpu=rate.model_copy(update={"value": rate.value / each.gpus, "unit": "tokens/s and GPU"}),
                 communication_share=each.step.communication_share,
                 memory=each.memory.all,
                 fits=each.memory.fits,
@@ -68,4 +84,8 @@ def compare(
                 bottleneck=each.bottlenecks[0].what if each.bottlenecks else None,
             )
         )
-    return Comparison(rows=(*rows, *impossible))
+    return made
+
+
+def _gpu_seconds(each: Plan) -> float:
+    return each.gpus / each.step.tokens_per_second.value

@@ -44,7 +44,11 @@ def declare(data: Any) -> Workload:
     try:
         return Workload.model_validate(data)
     except ValidationError as error:
-        raise WorkloadError([_reason(each) for each in error.errors()]) from None
+        found = error.errors()
+        misspelt = {(*each["loc"][:-1], _meant(each)) for each in found if each["type"] == "extra_forbidden"}
+        # A field that is there under a name much like its own is not missing as well.
+        told = [each for each in found if each["type"] != "missing" or each["loc"] not in misspelt]
+        raise WorkloadError([_reason(each) for each in told]) from None
 
 
 def _reason(error: ErrorDetails) -> Impossible:
@@ -53,7 +57,20 @@ def _reason(error: ErrorDetails) -> Impossible:
     if kind == "value_error":
         problem, _, advice = told.removeprefix("Value error, ").partition(": ")
         return Impossible(field=where, problem=problem, advice=advice or "correct it")
-    return Impossible(field=where, problem=f"{told}, not {_short(error['input'])}", advice=_advice(error))
+    match kind:
+        case "missing":
+            problem = "missing"
+        case "extra_forbidden":
+            problem = "no such field"
+        case _:
+            problem = f"{_short(error['input'])}, but {told.replace('Input should', 'it should')}"
+    return Impossible(field=where, problem=problem, advice=_advice(error))
+
+
+def _meant(error: ErrorDetails) -> str | None:
+    """The field that an unknown one was meant to be, by its spelling."""
+    close = get_close_matches(str(error["loc"][-1]), _names(), n=1)
+    return close[0] if close else None
 
 
 def _advice(error: ErrorDetails) -> str:
@@ -61,8 +78,8 @@ def _advice(error: ErrorDetails) -> str:
         case "missing":
             return "declare it"
         case "extra_forbidden":
-            close = get_close_matches(str(error["loc"][-1]), _names(), n=1)
-            return f"did you mean {close[0]}?" if close else "remove it"
+            meant = _meant(error)
+            return f"did you mean {meant}?" if meant else "remove it"
         case "greater_than_equal":
             return f"give {_limit(error)} or more"
         case "greater_than":

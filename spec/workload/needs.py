@@ -10,6 +10,10 @@ from spec.workload.timing import Step
 from spec.workload.traffic import Hides
 from spec.workload.training import Run
 
+HELD_UP = 0.1
+"""The part of the computation that waiting for a network may add: a convention. What it costs in truth is in the step
+time, and among the bottlenecks from 2 % of the step on."""
+
 
 class Need(NamedTuple):
     """Bandwidth in GB/s: of one rail, one uplink's share, one node's ports, or all servers together."""
@@ -43,9 +47,10 @@ def needs(job: Job, taken: Step, run: Run, every_s: float) -> Iterator[Need]:
 
 
 def _network(job: Job, taken: Step) -> Iterator[Need]:
-    """The bandwidth at which what can be hidden would just be, and what cannot would take a tenth of the computation.
+    """The bandwidth at which what can be hidden would just be, and what cannot would take `HELD_UP` of the computation.
 
-    Flows of one window take turns, so their bytes add.
+    Flows of one window take turns, so their bytes add. A window that is shorter counts as that part, too: the last of
+    many microbatches hides next to nothing of what follows it, and that costs next to nothing.
     """
     hardware = job.hardware
     node: dict[Hides, float] = {}
@@ -61,9 +66,10 @@ def _network(job: Job, taken: Step) -> Iterator[Need]:
         window[key] = max(window.get(key, 0.0), each.window)
 
     def rate(sent: dict[Hides, float]) -> float:
-        return max((bytes_ / (window[key] or taken.busy / 10) / 1e9 for key, bytes_ in sent.items()), default=0.0)
+        least = HELD_UP * taken.busy
+        return max((bytes_ / max(window[key], least) / 1e9 for key, bytes_ in sent.items()), default=0.0)
 
-    source = "bytes that one GPU sends / computation beside which they can run (a tenth of it where they cannot)"
+    source = "bytes that one GPU sends / computation beside which they can run (at least a tenth of all)"
     yield Need("node", "one GPU's NVLink", rate(node), inside(hardware), source)
     per_rail = hardware.gpus_per_node / hardware.rails
     reach = hardware.between.plateau / hardware.rails if hardware.between else hardware.rail * hardware.reach

@@ -20,7 +20,13 @@ from spec.deployment import Deployment
 from stacks import lifecycle
 
 Muster = Callable[..., tuple[Exit, str, str]]
-COMMANDS = typer.main.get_group(app).commands
+TOP = typer.main.get_group(app).commands
+COMMANDS = {
+    f"{name} {inner}".strip(): each
+    for name, command in TOP.items()
+    for inner, each in getattr(command, "commands", {"": command}).items()
+}
+"""Those of groups too, as `debug env`."""
 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS.keys() - {"schema"}))

@@ -292,6 +292,16 @@ def test_what_nothing_hides_needs_to_take_a_tenth_of_the_computation() -> None:
     assert need.needed == pytest.approx(flow.sent.node / (taken.busy / 10) / 1e9)
 
 
+def test_a_short_window_counts_as_a_tenth_of_the_computation() -> None:
+    """Of 64 microbatches the last hides next to nothing, and what it does not hide costs next to nothing."""
+    made = make(Layout(data=16, zero=0), global_batch=16 * 64, micro_batch=1)
+    taken = step(made)
+    sent = sum(flow.sent.node for flow in only(made, Kind.DATA))
+    assert max(each.window for each in taken.exposed) < taken.busy / 10
+    need = next(each for each in needs(made, taken, Run(), 600.0) if each.plane == "node")
+    assert need.needed == pytest.approx(sent / (taken.busy / 10) / 1e9)
+
+
 def test_a_restart_reads_the_checkpoint_once_for_each_reader() -> None:
     made = make(Layout(data=16))
     size = checkpoint_bytes(PLAIN, made.training)
