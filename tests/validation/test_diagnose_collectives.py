@@ -1,6 +1,9 @@
 """Watchdogs together name the rank that is behind or silent, and nobody where too many differ."""
 
-from validation.diagnose.collectives import told
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+from validation.diagnose.collectives import TIMED_OUT, told
 from validation.diagnose.finding import Found, Line
 
 
@@ -36,3 +39,23 @@ def test_groups_count_apart_and_who_is_in_one_is_not_known() -> None:
     )
     found = texts(*(waits(rank, 17 if rank == 6 else 18, group="3") for rank in (2, 4, 6)))
     assert found == ["rank 6 waits in collective 17, 2 in 18"]
+
+
+def test_the_rank_that_is_ahead_alone_is_named() -> None:
+    assert texts(*(waits(rank, 41 if rank == 0 else 39) for rank in range(4))) == [
+        "rank 0 waits in a later collective, 41, and 3 in 39"
+    ]
+
+
+def test_a_silent_rank_that_is_seen_later_is_there() -> None:
+    at = datetime(2026, 11, 30, 16, 0, tzinfo=UTC)
+    others = [replace(waits(rank, 18), line=Line("job.log", 1, "", at, rank, None)) for rank in range(8) if rank != 5]
+    for seconds, is_there in ((-60, ""), (60, "is there and ")):
+        line = Line("rank-5.log", 1, "", at + timedelta(seconds=seconds), 5, None)
+        seen = Found("any", line, {}, 1, line.time)
+        assert texts(*others, seen) == [f"rank 5 {is_there}does not wait in collective 18, 7 ranks do"]
+
+
+def test_watchdogs_that_do_not_count_tell_who_is_silent() -> None:
+    found = [Found(TIMED_OUT, Line("job.log", 1, "", None, rank, None), {}, 1, None) for rank in range(1, 8)]
+    assert texts(*found) == ["rank 0 does not wait in collective 0, 7 ranks do"]

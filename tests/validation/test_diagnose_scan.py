@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from validation.diagnose import scan, sources
 from validation.diagnose.filter import compiled
 from validation.diagnose.job import read_job
-from validation.diagnose.rule import load_rules
+from validation.diagnose.rule import Rule, load_rules
 from validation.diagnose.scan import Scanned, Scanner
 from validation.diagnose.sources import SourceError, find
 
@@ -131,6 +131,22 @@ def test_a_filter_that_was_kept_is_used_again_and_a_damaged_one_is_made_anew(
     assert 0 in hits
     kept.write_bytes(kept.read_bytes()[:-9])
     compiled(rules, frozenset()).scan(b"nothing", match_event_handler=lambda *_: None)
+
+
+@pytest.mark.parametrize(
+    "rule", [each for each in RULES if any(p.endswith("$") for p in each.patterns)], ids=lambda r: r.id
+)
+def test_lines_of_windows_end_where_they_end(tmp_path: Path, rule: Rule) -> None:
+    for number, case in enumerate(rule.cases):
+        (tmp_path / f"{number}.log").write_text(f"before\r\n{case.text}\r\nafter\r\n", newline="")
+        assert rule.id in {each.rule for each in scanned(tmp_path / f"{number}.log").found}, case.text
+
+
+def test_what_a_setting_lists_nobody_has_said(tmp_path: Path) -> None:
+    said = "RuntimeError: CUDA out of memory. Tried to allocate 1.96 GiB"
+    for text, there in ((f"retry_on: ['{said}', 'Stale file handle']", False), (f"['a', 'b'] failed: {said}", True)):
+        (tmp_path / "job.log").write_text(text + "\n")
+        assert ("memory.cuda" in {each.rule for each in scanned(tmp_path / "job.log").found}) is there, text
 
 
 @pytest.mark.parametrize("ranks", [1, 300])

@@ -1,12 +1,15 @@
 """What the watchdogs of several ranks say together: who is behind, and who does not wait with the others. Pure."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from validation.diagnose.finding import Found, Line
 
 WHOLE = ("", "0")
 """The group of all ranks, which torch makes first; older versions name none."""
+
+TIMED_OUT = "torch.watchdog.timeout"
+"""The rule of a watchdog's line. Older torch did not count collectives: there all are the same one."""
 
 MOST_NAMED = 8
 """Ranks. Where more are odd, none of them is."""
@@ -20,6 +23,7 @@ def told(found: Iterable[Found]) -> Iterator[Line]:
     for each in found:
         rank, number = _number(each.takes.get("rank")), _number(each.takes.get("seq"))
         rank = each.line.rank if rank is None else rank
+        number = 0 if number is None and each.rule == TIMED_OUT else number
         if rank is not None and number is not None:
             at = groups[each.takes.get("group", "")]
             at[rank] = max(number, at.get(rank, number))
@@ -49,6 +53,11 @@ def _of_group(file: str, at: Mapping[int, int], alive: frozenset[int], whole: bo
     if behind and len(behind) <= min(MOST_NAMED, len(at) // 2):
         for rank in behind:
             yield _line(file, rank, f"rank {rank} waits in collective {at[rank]}, {len(at) - len(behind)} in {newest}")
+        return
+    usual, count = Counter(at.values()).most_common(1)[0]
+    if behind and count > len(at) // 2 and len(at) - count <= MOST_NAMED:
+        for rank in sorted(rank for rank, number in at.items() if number > usual):
+            yield _line(file, rank, f"rank {rank} waits in a later collective, {at[rank]}, and {count} in {usual}")
         return
     silent = sorted(set(range(max(at) + 1)) - at.keys()) if whole else []  # who is in another group is not known
     if silent and len(silent) <= min(MOST_NAMED, len(at) // 2):

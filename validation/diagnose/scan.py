@@ -4,6 +4,7 @@ The patterns run in Vectorscan, as a filter that may find too much and never too
 rule's own expression on the line without its prefixes.
 """
 
+import re
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -23,6 +24,9 @@ MOST_HITS = 2000
 
 WINDOW = 2048
 """Bytes before and behind a hit in a line that has no end."""
+
+LISTED = re.compile(r"""\[(?:(?:'[^']{0,300}'|"[^"]{0,300}")\s*,\s*)+(?:'[^']{0,300}'|"[^"]{0,300}")\s*\]""")
+"""Texts that a setting or a command lists: nobody said them."""
 
 MOST_SEEN = 64
 """Different ranks, or things taken out, of one rule and file that are told apart."""
@@ -59,6 +63,7 @@ class Scanner:
         try:
             for chunk in source.chunks():
                 plain = COLOUR.sub(b"", chunk) if b"\x1b" in chunk else chunk
+                plain = plain.replace(b"\r\n", b"\n") if b"\r" in plain else plain
                 pile.take(plain, self._database(self._first | pile.frequent))
                 tail = (tail + plain)[-TAIL:] if len(plain) < TAIL else plain[-TAIL:]
         except SourceError as error:
@@ -150,7 +155,8 @@ class _Pile:
         """Whose the line is, where the rule is found in it. It counts, unless `told` has whose it is."""
         rule = self._rules[number]
         said = head(raw, self._source.year)
-        takes = rule.search(said.text)
+        listed = rule.role is Role.ROOT and ("['" in said.text or '["' in said.text)
+        takes = rule.search(LISTED.sub("[]", said.text) if listed else said.text)
         if takes is None:
             return None
         rank = self._rank if said.rank is None else said.rank

@@ -1,7 +1,6 @@
 """Failures provoked for real, and what they are taken for."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cgroup import memory_cgroup
 from jobs import Jobs
 
 from runtime.exits import Exit
@@ -105,24 +105,3 @@ def test_a_process_that_its_cgroup_kills_for_memory_is_out_of_host_memory(tmp_pa
     failure = classify_exit(ran.returncode)
     assert failure.kind is Kind.OUT_OF_MEMORY_HOST
     assert failure.treatment.exit is Exit.RESUMABLE_FAILURE
-
-
-class memory_cgroup:  # noqa: N801 – read as a function
-    """A cgroup of version 1 or 2 with a memory limit in bytes; its path. Skips where none can be made."""
-
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
-
-    def __enter__(self) -> str:
-        for parent, name in (("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")):
-            self.path = Path(parent) / f"muster-test-{os.getpid()}"
-            try:
-                self.path.mkdir()
-                (self.path / name).write_text(str(self.limit))
-            except OSError:
-                continue
-            return str(self.path)
-        pytest.skip("no memory cgroup can be made here")
-
-    def __exit__(self, *_: object) -> None:
-        self.path.rmdir()
