@@ -49,7 +49,8 @@ def test_an_example_that_is_killed_comes_to_the_same_end(jobs: Jobs, tmp_path: P
 @pytest.mark.parametrize("name", ["language/train.py", "image/train.py", "reinforcement/train.py"])
 def test_an_example_runs_on_two_ranks_and_stops_when_asked(jobs: Jobs, tmp_path: Path, name: str) -> None:
     script = ROOT / "examples" / name
-    job = jobs.start(script, str(script.with_name("run.yaml")), *QUICK, folder=tmp_path, world=2)
+    endless = [*QUICK, "--set", "steps=1000000"]  # what ends by itself may be done before it is asked
+    job = jobs.start(script, str(script.with_name("run.yaml")), *endless, folder=tmp_path, world=2)
     job.until("checkpoint.saved")
     job.kill(1, signal.SIGTERM)
     assert job.codes() == [Exit.RESUMABLE_STOP] * 2, job.log()[-3000:]
