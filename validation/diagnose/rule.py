@@ -5,10 +5,9 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Annotated, Self
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
-from yaml import CSafeLoader
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
+from policies.reading import PolicyError, read
 from validation.diagnose.kinds import KINDS, Confidence, Retry, Role, Symptom
 
 RULES = Path(__file__).parent / "rules"
@@ -115,10 +114,9 @@ def load_rules(folder: Path = RULES) -> tuple[Rule, ...]:
     wrong: list[str] = []
     for path in sorted(folder.glob("*.yaml")):
         try:
-            written = yaml.load(path.read_text(encoding="utf-8"), CSafeLoader)
-            rule = Rule.model_validate(written)
-        except (ValidationError, yaml.YAMLError, UnicodeDecodeError) as error:
-            wrong.append(f"{path}: {error}")
+            rule = read(path, Rule)
+        except PolicyError as error:
+            wrong += error.problems
             continue
         if path.stem != rule.id:
             wrong.append(f"{path}: is of the rule {rule.id} · call the file {rule.id}.yaml")

@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Annotated
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
+from policies.reading import read
 from validation.diagnose.kinds import Symptom
 
 PATH = Path(__file__).with_suffix(".yaml")
@@ -28,7 +28,7 @@ class Setting(BaseModel):
 
 def load_settings() -> tuple[Setting, ...]:
     """All of them, in the order in which they are set."""
-    return TypeAdapter(tuple[Setting, ...]).validate_python(yaml.safe_load(PATH.read_text(encoding="utf-8")))
+    return read(PATH, tuple[Setting, ...], list)
 
 
 def of(symptom: Symptom) -> tuple[Setting, ...]:
