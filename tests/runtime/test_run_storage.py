@@ -104,13 +104,12 @@ def verify(storage: Storage, step: int) -> int:
         return tier.verify(step).step
 
 
-def goes_on(jobs: Jobs, folder: Path, storage: Storage, at: int) -> None:
+def goes_on(jobs: Jobs, folder: Path, storage: Storage, at: int, **env: str) -> None:
     """The next start resumes at that step, and comes to what a run without any fault does."""
     ended = []
     for to in (storage.at / "saved", folder / "undisturbed"):
-        codes, logs = jobs.run(
-            TINY, "run.yaml", "--set", f"steps={at + 6}", "--set", f"checkpoints.folder={to}", folder=folder, world=2
-        )
+        told = ("run.yaml", "--set", f"steps={at + 6}", "--set", f"checkpoints.folder={to}")
+        codes, logs = jobs.run(TINY, *told, folder=folder, world=2, **env)
         assert codes == [Exit.DONE] * 2, logs[0][-3000:]
         (began,) = [each for each in events(logs[0]) if each["event"] == "run.began"]
         ended.append((began["step"], logs[0].splitlines()[-1]))
@@ -230,16 +229,18 @@ def test_a_rank_that_cannot_write_costs_its_saves_and_no_wait_for_it(
     jobs: Jobs, tmp_path: Path, mounted: Callable[..., Any]
 ) -> None:
     """One rank's files cannot grow; the leader's can. Both know at the next save that this one cannot come to stand."""
-    storage = mounted(Small)
-    job, since = running(jobs, tmp_path, storage)
+    storage = mounted(Handed)
+    # Its part of a checkpoint is longer than the limit, which holds for its log too.
+    wide = {"TINY_WIDTH": "16384"}
+    job, since = running(jobs, tmp_path, storage, **wide)
     before = resource.prlimit(job.pids[1], resource.RLIMIT_FSIZE)
-    resource.prlimit(job.pids[1], resource.RLIMIT_FSIZE, (4096, before[1]))
+    resource.prlimit(job.pids[1], resource.RLIMIT_FSIZE, (2**17, before[1]))
     failed = job.hear("checkpoint.failed", since)
     assert "no part of 1 of 2 ranks (1)" in failed["reason"]
     resource.prlimit(job.pids[1], resource.RLIMIT_FSIZE, before)
     assert job.hear("checkpoint.saved", len(events(job.log())))["step"] > failed["step"]
     stopped(job, Exit.RESUMABLE_STOP)
-    goes_on(jobs, tmp_path, storage, newest(storage))
+    goes_on(jobs, tmp_path, storage, newest(storage), **wide)
 
 
 def test_where_the_policy_is_to_stop_a_stale_mount_stops_the_run(

@@ -92,8 +92,9 @@ def main() -> None:
         wrong.begin()
     if FAULT == "restore":
         Checkpointer.restore = unreadable  # type: ignore[method-assign,assignment]
-    norm = [nn.BatchNorm1d(16)] if "TINY_NORM" in os.environ else []
-    model = nn.Sequential(nn.Linear(4, 16), *norm, nn.Tanh(), nn.Dropout(0.1), nn.Linear(16, 1))
+    width = int(os.environ.get("TINY_WIDTH", "16"))
+    norm = [nn.BatchNorm1d(width)] if "TINY_NORM" in os.environ else []
+    model = nn.Sequential(nn.Linear(4, width), *norm, nn.Tanh(), nn.Dropout(0.1), nn.Linear(width, 1))
     model[-3].register_forward_pre_hook(lambda *_: gate.hold("forward", computing=True))
     model.register_state_dict_pre_hook(lambda *_: gate.hold("copy"))
     wrapped = DistributedDataParallel(model) if place.world > 1 else model
