@@ -3,6 +3,7 @@
 import bz2
 import contextlib
 import gzip
+import hashlib
 import lzma
 from pathlib import Path
 
@@ -84,9 +85,20 @@ def test_what_cannot_be_read_is_an_error_that_says_what_to_do(tmp_path: Path) ->
         read_job([tmp_path / "gone"])
     with pytest.raises(SourceError, match="there are no files"):
         read_job([tmp_path])
-    (tmp_path / "core").write_bytes(b"\x7fELF" + bytes(4096))
-    with pytest.raises(SourceError, match="binary"):
+    for raw in (b"\x7fELF" + bytes(4096), b"".join(hashlib.sha256(bytes([each])).digest() for each in range(200))):
+        (tmp_path / "core").write_bytes(raw)
+        with pytest.raises(SourceError, match="binary"):
+            read_job([tmp_path])
+    (tmp_path / "core").unlink()
+    (tmp_path / "nccl_trace_rank_0").write_bytes(b"no dump")
+    with pytest.raises(SourceError, match=r"nothing could be read: .*nccl_trace_rank_0.*leave it out"):
         read_job([tmp_path])
+
+
+def test_a_log_with_colours_bars_other_encodings_and_zeros_of_a_crash_is_text(tmp_path: Path) -> None:
+    bars = "\x1b[31m 50%|#####     |\r\x1b[0m\b\b" * 200
+    (tmp_path / "job.log").write_bytes((bars + WORDS + "Größe überschritten\n" * 100).encode("latin-1") + bytes(90))
+    assert read_job([tmp_path]).read.files == 1
 
 
 def test_what_is_no_log_is_left_out_and_said(tmp_path: Path) -> None:

@@ -49,6 +49,8 @@ def read_job(
             recorded[rank] = entries
         except SourceError as wrong:
             left_out.append(str(wrong))
+    if not sources.files and not recorded:
+        raise SourceError(f"nothing could be read: {'; '.join(left_out[:4])}")
     if recorded:
         name = str(sources.dumps[0].parent / "flight recorder")
         found += _found(flight.told(recorded, name), known)
