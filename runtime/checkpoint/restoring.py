@@ -35,6 +35,10 @@ class NothingWholeError(CheckpointError):
     """There were checkpoints, and none can be resumed from."""
 
 
+class NotSharedError(StorageError):
+    """Other ranks see checkpoints in the shared folder, and this one sees an empty one."""
+
+
 @dataclass(frozen=True)
 class Resumed:
     """What a training was put back from. `rng`: restored, or derived where the checkpoint has none of this rank."""
@@ -71,6 +75,7 @@ class Agreement:
             if version is None and before is not None:
                 return None  # what is later stands
             if version is None:
+                self._see_the_same(found)
                 # Also those of earlier starts: a run that lost all it had must not begin anew unasked.
                 aside = sum(level.tier.quarantined() for level in self._tiers)
                 (lost,) = self._control.highest(max(len(bad | missed), aside))
@@ -121,6 +126,20 @@ class Agreement:
         seen = [{Version(*version) for version in each["versions"]} for each in told]
         common = set.intersection(*seen)
         return max(common, default=None), {each.step for each in set.union(*seen) - common}
+
+    def _see_the_same(self, found: Found) -> None:
+        """Raises where the shared folder is empty for some ranks only: on their nodes it is another folder."""
+        shared = self._tiers.shared
+        there = any(shared.name in levels for levels in found.versions.values())
+        there = there or any(name == shared.name for name, *_ in found.torn) or shared.tier.quarantined() > 0
+        seen = [bool(int(raw)) for raw in self._control.gather(b"%d" % there)]
+        if all(seen) or not any(seen):
+            return
+        blind = ", ".join(str(rank) for rank, sees in enumerate(seen) if not sees)
+        what = f"{shared.tier.folder}: there are checkpoints, and ranks {blind} see none"
+        if not there:
+            raise NotSharedError(f"{what} · mount it on their nodes, this one among them")
+        raise PeerFailedError(f"{what} · mount it on their nodes")
 
     def _quarantine(self, torn: list[tuple[str, int, str]]) -> set[int]:
         """Sets aside what any rank found torn: by the leader of its level. Their steps. All ranks call it."""

@@ -81,6 +81,26 @@ def test_a_killed_run_goes_on_to_the_same_weights(jobs: Jobs, folder: Path, whol
     assert resumed_at(folder) >= 8
 
 
+@pytest.mark.parametrize("blind", [0, 1])
+def test_a_rank_that_sees_another_folder_is_named_and_nothing_begins_anew(
+    jobs: Jobs, folder: Path, whole: dict[int, str], blind: int
+) -> None:
+    """As where the shared filesystem is not mounted on one node."""
+    job = jobs.start(TINY, "run.yaml", folder=folder, world=2, TINY_PAUSE_S="0.25")
+    job.until("checkpoint.saved", times=2)
+    for rank in range(2):
+        job.kill(rank)
+    assert job.codes() == [-signal.SIGKILL] * 2
+    codes, logs = jobs.run(TINY, "run.yaml", folder=folder, world=2, TINY_FAULT=f"unmounted:start:{blind}")
+    assert codes == [Exit.RESUMABLE_FAILURE] * 2, logs[0][-3000:]
+    for rank, log in enumerate(logs):
+        (failed,) = of(log, "failed")
+        assert f"ranks {blind} see none · mount it on their nodes" in failed["text"]
+        assert failed["kind"] == ("storage" if rank == blind else "peer_lost")
+        assert not of(log, "run.began")
+    assert finish(jobs, folder, 2) == whole[2]
+
+
 def test_a_run_stops_with_a_save_before_its_deadline(jobs: Jobs, folder: Path, whole: dict[int, str]) -> None:
     early = ["--set", "stops.margin_s=55"]
     until = str(int(time.time()) + 60)

@@ -3,6 +3,7 @@
 TINY_FAULT=WHERE:STEPS[:RANK] makes it go wrong there, STEPS being one, a range as 6-9, or `start`, and RANK one, `each`
 in turn, or `all`:
     restore  the storage fails before anything is restored
+    unmounted  the folder of checkpoints is an empty one
     loss     an error of the program before the update
     update   a lost peer after it
     nan      a loss that is no number      spike  one that is far above the others
@@ -18,6 +19,7 @@ steps, samples, and a digest of the weights.
 import hashlib
 import os
 import sys
+import tempfile
 import time
 from typing import Any
 
@@ -90,6 +92,8 @@ def main() -> None:
 
     if FAULT == "device" and AT == "start" and place.rank == int(BY):
         wrong.begin()
+    if FAULT == "unmounted" and place.rank == int(BY):
+        os.chdir(tempfile.mkdtemp(dir="."))
     if FAULT == "restore":
         Checkpointer.restore = unreadable  # type: ignore[method-assign,assignment]
     width = int(os.environ.get("TINY_WIDTH", "16"))
