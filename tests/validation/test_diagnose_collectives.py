@@ -32,6 +32,11 @@ def test_where_half_of_them_differ_nobody_is_accused() -> None:
     assert texts(waits(0, 5)) == []
 
 
+def test_a_rank_of_any_number_costs_no_memory() -> None:
+    """A rank is what a text says it is; the ranks below it are not counted one by one."""
+    assert texts(waits(0, 5), waits(10**14, 5), waits(7, 5)) == []
+
+
 def test_groups_count_apart_and_who_is_in_one_is_not_known() -> None:
     assert (
         texts(*(waits(rank, 900, group="0") for rank in range(8)), *(waits(rank, 17, group="3") for rank in (4, 6)))

@@ -55,6 +55,11 @@ def test_what_a_ring_forgot_is_not_missed() -> None:
     assert said({0: [entry(number) for number in range(1, 9)], 1: [entry(number) for number in range(5, 9)]}) == []
 
 
+def test_numbers_that_nobody_has_are_not_counted_through() -> None:
+    far = {rank: [entry(1), entry(10**15)] for rank in range(3)}
+    assert said(far) == []
+
+
 def test_real_dumps_of_gloo_name_the_rank_that_slept() -> None:
     """Three ranks, five sums; before the sixth rank 2 slept until the others gave up (torch 2.15, gloo)."""
     ranks = dict(read(each) for each in (Path(__file__).parent / "recorded" / "flight_gloo").iterdir())
@@ -105,8 +110,13 @@ def test_nothing_in_a_dump_is_executed(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize(
-    "raw", [b"", b"{}", b"[1]", b"\x80\x04.", pickle.dumps({"entries": 5}), b"[" * 100_000, b'{"entries": [' * 50_000]
-)
+    "raw",
+    [
+        b"", b"{}", b"[1]", b"\x80\x04.", pickle.dumps({"entries": 5}), b"[" * 100_000, b'{"entries": [' * 50_000,
+        pickle.dumps({"entries": [], "rank": 10**6000}), pickle.dumps({"entries": [{"input_sizes": 10**6000}]}),
+        pickle.dumps({"entries": [], "rank": "9" * 6000}), pickle.dumps({"entries": [], "rank": -1}),
+    ],
+)  # fmt: skip
 def test_what_is_no_dump_is_refused_with_its_name(tmp_path: Path, raw: bytes) -> None:
     path = tmp_path / "nccl_trace_rank_0"
     path.write_bytes(raw)

@@ -69,6 +69,13 @@ def test_nccl_names_its_node() -> None:
     assert node_of("gpu-1:2211:2310 is no line of it") is None
 
 
+@pytest.mark.parametrize("line", ["[rank{}]: text", "[1,{}]<stdout>:text", "{}: text", "(gpu-1, rank {}): text"])
+def test_a_number_that_no_rank_has_is_text(line: str) -> None:
+    raw = line.format("9" * 5000)
+    assert head(raw, 2026).rank is None
+    assert head(line.format(7), 2026).rank == 7
+
+
 @given(st.text(max_size=300), st.integers(min_value=1970, max_value=2100))
 def test_no_line_raises(raw: str, year: int) -> None:
     assert head(raw, year).text in raw or raw.startswith("{")

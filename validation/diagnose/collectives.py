@@ -59,8 +59,11 @@ def _of_group(file: str, at: Mapping[int, int], alive: frozenset[int], whole: bo
         for rank in sorted(rank for rank, number in at.items() if number > usual):
             yield _line(file, rank, f"rank {rank} waits in a later collective, {at[rank]}, and {count} in {usual}")
         return
-    silent = sorted(set(range(max(at) + 1)) - at.keys()) if whole else []  # who is in another group is not known
-    if silent and len(silent) <= min(MOST_NAMED, len(at) // 2):
+    few = min(MOST_NAMED, len(at) // 2)
+    if not whole or max(at) >= len(at) + few:  # who is in another group is not known, and who are many is not odd
+        return
+    silent = sorted(set(range(max(at) + 1)) - at.keys())
+    if silent:
         for rank in silent:
             is_there = "is there and " if rank in alive else ""
             text = f"rank {rank} {is_there}does not wait in collective {newest}, {len(at)} ranks do"

@@ -6,6 +6,7 @@ The dumps are pickles of plain values. Nothing but plain values is made of them:
 import io
 import json
 import pickle
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from validation.diagnose.sources import DUMP, SourceError
 
 LARGEST = 256 << 20
 """Bytes. A rank's ring of 2,000 entries with stacks is some 10 MB."""
+MOST_RANKS = 10_000_000
 MOST_TOLD = 32
 """Lines about one group of ranks."""
 
@@ -43,27 +45,29 @@ class _Plain(pickle.Unpickler):
 
 def read(path: Path) -> tuple[int, tuple[Entry, ...]]:
     """The rank and its entries, in order. Raises SourceError: nothing in the file is executed."""
-    named = DUMP.search(path.name)
     try:
         with path.open("rb") as file:
             raw = file.read(LARGEST + 1)
         if len(raw) > LARGEST:
             raise SourceError(f"{path}: larger than {LARGEST >> 20} MiB · it is no dump of the flight recorder")
-        told = json.loads(raw) if raw.lstrip()[:1] == b"{" else _Plain(io.BytesIO(raw)).load()
+        return _read(path, json.loads(raw) if raw.lstrip()[:1] == b"{" else _Plain(io.BytesIO(raw)).load())
     except SourceError:
         raise
     except RecursionError:
         raise SourceError(f"{path}: nested too deeply · it is no dump of the flight recorder") from None
     except Exception as wrong:  # a damaged pickle raises whatever its bytes happen to mean
         raise SourceError(f"{path}: no dump of the flight recorder: {wrong} · leave it out") from None
+
+
+def _read(path: Path, told: Any) -> tuple[int, tuple[Entry, ...]]:
     if not isinstance(told, dict) or not isinstance(told.get("entries"), list):
         raise SourceError(f"{path}: a dump has `entries`, and this has none · another version's? leave it out")
+    named = DUMP.search(path.name)
     rank = told.get("rank", next(filter(None, named.groups()), None) if named else None)
-    if not (isinstance(rank, int) and not isinstance(rank, bool)) and not (isinstance(rank, str) and rank.isdecimal()):
+    rank = int(rank) if isinstance(rank, str) and re.fullmatch("[0-9]{1,7}", rank) else rank
+    if not isinstance(rank, int) or isinstance(rank, bool) or not 0 <= rank < MOST_RANKS:
         raise SourceError(f"{path}: does not say of which rank it is · keep the name that torch gave it")
-    return int(rank), tuple(
-        _entry(each) for each in told["entries"] if isinstance(each, dict) and not each.get("is_p2p")
-    )
+    return rank, tuple(_entry(each) for each in told["entries"] if isinstance(each, dict) and not each.get("is_p2p"))
 
 
 def _entry(each: Mapping[str, Any]) -> Entry:
@@ -96,11 +100,11 @@ def told(ranks: Mapping[int, Sequence[Entry]], file: str) -> Iterator[Line]:
 def _of_group(group: str, members: Mapping[int, Mapping[int, Entry]], looks: bool) -> Iterator[tuple[int, str]]:
     # A ring forgets: only what comes after everybody's oldest can be missed.
     oldest = max(min(entries) for entries in members.values())
-    newest = max(max(entries) for entries in members.values())
-    for number in range(oldest, newest + 1):
+    seen = {number for entries in members.values() for number in entries if number >= oldest}
+    for number in sorted(seen):
         there = {rank: entries[number] for rank, entries in members.items() if number in entries}
         missing = sorted(members.keys() - there.keys())
-        op = Counter(each.op for each in there.values()).most_common(1)[0][0] if there else "?"
+        op = Counter(each.op for each in there.values()).most_common(1)[0][0]
         for rank in missing:
             yield (
                 rank,

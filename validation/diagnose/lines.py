@@ -30,11 +30,11 @@ class Head(NamedTuple):
 
 
 _RANK = (
-    re.compile(r"^\s*\[(?:default|rank|trainer|worker)_?(?P<rank>\d+)(?:\|\d+)?\]:?\s?"),  # torchrun
-    re.compile(r"^\s*\[\d+,(?P<rank>\d+)\](?:<std(?:out|err|diag)>)?:?\s?"),  # mpirun --tag-output
+    re.compile(r"^\s*\[(?:default|rank|trainer|worker)_?(?P<rank>\d{1,7})(?:\|\d+)?\]:?\s?"),  # torchrun
+    re.compile(r"^\s*\[\d+,(?P<rank>\d{1,7})\](?:<std(?:out|err|diag)>)?:?\s?"),  # mpirun --tag-output
     re.compile(r"^\s*(?P<rank>\d{1,6}):\s(?!\d\d)"),  # srun --label
     re.compile(r"^\[pod/(?P<node>[\w.-]+)/[\w.-]+\]\s?"),  # kubectl logs --prefix
-    re.compile(r"^\(?(?P<node>[\w-]+)(?:, | )?rank[= ](?P<rank>\d+)\)?:?\s", re.IGNORECASE),
+    re.compile(r"^\(?(?P<node>[\w-]+)(?:, | )?rank[= ](?P<rank>\d{1,7})\)?:?\s", re.IGNORECASE),
 )
 _DAY = r"(?P<y>\d{4})[-/](?P<mo>\d\d)[-/](?P<d>\d\d)"
 _CLOCK = r"(?P<h>\d\d):(?P<mi>\d\d):(?P<s>\d\d)(?:[.,](?P<f>\d{1,9}))?"
