@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
+from muster.commands.history import seen_before
 from muster.commands.nodes import Json
 from muster.console import Problem, document, out, progress, result, table
 from policies.evidence import write
@@ -36,6 +37,10 @@ def diagnose(
     beside: Annotated[
         bool, typer.Option("--beside", help="With --job: write diagnosis-JOB.json and .html beside the job's log.")
     ] = False,
+    history: Annotated[
+        Path | None,
+        typer.Option(envvar="MUSTER_HISTORY", help="The history's folder: also say what the named node did before."),
+    ] = None,
     as_json: Json = False,
 ) -> int:
     """Say why a job died, hung or slowed down: from its logs, NCCL's output, flight-recorder dumps, kernel logs."""
@@ -52,6 +57,8 @@ def diagnose(
         raise Problem(str(error), exit=Exit.USAGE) from None
     except RuleError as error:
         raise Problem(str(error), exit=Exit.ERROR) from None
+    if history:
+        found = seen_before(found, history, job)
     if html:
         write(html, page(found))
     if logs and beside:
@@ -88,6 +95,8 @@ def _print(found: Diagnosis) -> None:
     result("")
     if found.retry_why:
         result(Text.assemble(("start it again? ", "bold"), found.retry_why))
+    if found.before:
+        result(Text.assemble(("seen before? ", "bold"), found.before.words))
     step = f" · last step seen {found.last_step}" if found.last_step is not None else ""
     read = found.read
     result(f"read {read.files} files, {read.lines:,} lines, {len(read.ranks)} ranks{step}")

@@ -22,7 +22,7 @@ WRITTEN = sorted(
 )
 """Pages that people wrote. Those in docs/reference are made from the program itself."""
 
-OFFLINE = {"plan", "plan-network", "controls", "cost", "schema", "diagnose", "debug", "rules"}
+OFFLINE = {"plan", "plan-network", "controls", "cost", "schema", "diagnose", "debug", "history", "rules"}
 """Commands that need no cluster: what pages show of them is run, and what they print compared."""
 
 TOOLS = {"cd", "env", "eval", "make", "muster", "pulumi", "python", "source", "ssh", "sudo"}
