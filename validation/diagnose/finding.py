@@ -123,6 +123,8 @@ class Diagnosis(_Answer):
     others: tuple[Cause, ...] = ()
     """What else could be the cause, most likely first: where there are any, `root_cause` is not certain."""
     consequences: tuple[Cause, ...] = ()
+    measured: tuple[Evidence, ...] = ()
+    """What metrics say that is clearly out of place, whether it is the cause or not."""
     symptom: Symptom | None = None
     checks: tuple[str, ...] = ()
     fixes: tuple[str, ...] = ()
