@@ -217,11 +217,14 @@ SCENES = (
         ),
         frozenset({"metrics.nfs_slow"}),
         None,
-        ("NFS of all 4 nodes took 15.0 s an operation",),
+        ("/READ of all 4 nodes took 15.0 s an operation",),
     ),
     Scene(
         "slow-data",
-        with_({("muster_step_part_last_seconds", rank(5, 'part="data"')): after(1.4, 0.02, 300)}),
+        with_(
+            {("muster_step_last_seconds", rank(each)): after(2.4, 1.0, 300) for each in range(16)}
+            | {("muster_step_part_last_seconds", rank(5, 'part="data"')): after(1.4, 0.02, 300)}
+        ),
         frozenset({"metrics.step_part_data", "metrics.data_wait_rose"}),
         "gpu-1",
         ("data takes rank 5", "1.40 s"),

@@ -190,8 +190,8 @@ def _differs(find: Differs, places: Mapping[Place, Points], window: Window) -> I
             continue
         far = value >= find.times * usual if find.times > 1 else value <= find.times * usual
         if far and abs(value - usual) >= find.least:
-            times = places[place].times
-            yield Deviation(place, max(times[0], times[-1] - RECENT_S), times[-1], value, usual=usual)
+            last = places[place].times[-1]  # since when is not known
+            yield Deviation(place, last, last, value, usual=usual)
 
 
 def _usual(node: str, by_node: Mapping[str, Sequence[float]]) -> float | None:
@@ -226,24 +226,28 @@ def _lines(signal: Signal, found: Sequence[Deviation], nodes: int) -> Iterator[t
         return
     if len(by_node) > MOST_NODES or len(by_node) == nodes >= LEAST_OTHERS:
         first = next(iter(by_node.values()))[0]
-        who = f"{'all ' if len(by_node) == nodes else ''}{len(by_node)} nodes"
+        on = f"{'all ' if len(by_node) == nodes else ''}{len(by_node)} nodes"
+        who = _who(signal.noun, sorted({each.place.device for each in found}), on)
         yield _text(signal, first, who), Deviation(Place("", ""), first.time, first.last, first.value)
         return
     for node, mine in by_node.items():
         devices = [each.place.device for each in mine]
         first = mine[0]
         whole = Deviation(Place(node, ""), first.time, first.last, first.value) if len(mine) > 1 else first
-        yield _text(signal, first, _who(signal.noun, devices, node)), whole
+        yield _text(signal, first, _who(signal.noun, sorted(devices), _node(node))), whole
 
 
-def _who(noun: str, devices: Sequence[str], node: str) -> str:
-    on = f"node {node}" if node else "a node"
+def _node(name: str) -> str:
+    return f"node {name}" if name else "a node"
+
+
+def _who(noun: str, devices: Sequence[str], on: str) -> str:
     if not noun or not devices[0]:
         return on
     if len(devices) == 1:
         return f"{noun} {devices[0]} of {on}"
     more = f" and {len(devices) - MOST_DEVICES} more" if len(devices) > MOST_DEVICES else ""
-    return f"{noun}s {', '.join(sorted(devices)[:MOST_DEVICES])}{more} of {on}"
+    return f"{noun}s {', '.join(devices[:MOST_DEVICES])}{more} of {on}"
 
 
 def _text(signal: Signal, each: Deviation, who: str) -> str:
@@ -259,4 +263,4 @@ def _xid(signal: Signal, each: Deviation) -> str:
         return (
             f"NVRM: Xid (PCI:{each.place.device}): {each.value:.0f}, as DCGM's exporter tells of node {each.place.node}"
         )
-    return _text(signal, each, _who(signal.noun, [each.place.device], each.place.node))
+    return _text(signal, each, _who(signal.noun, [each.place.device], _node(each.place.node)))
