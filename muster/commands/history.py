@@ -14,7 +14,8 @@ from muster.commands.nodes import Json
 from muster.console import Problem, document, out, result, table
 from policies.exits import Exit
 from policies.reading import PolicyError
-from validation.diagnose.allocation import NODE, Allocation, allocation_of, expanded
+from policies.report.visible import visible
+from validation.diagnose.allocation import NODE, Allocation, allocation_of, expanded, short
 from validation.diagnose.finding import Before, Diagnosis
 from validation.diagnose.history import (
     History,
@@ -85,9 +86,9 @@ def append(
     """
     rules, _ = _known()
     kept = _folder(folder)
-    told = _diagnosis(file)
     try:
-        new = incident(told, _allocation(job, nodes, user), datetime.now(UTC), rules)
+        allocation = _allocation(job, nodes, user)  # while the diagnosis is being made
+        new = incident(_diagnosis(file), allocation, datetime.now(UTC), rules)
         if here == new.node and new.gpu:
             new = new.model_copy(update={"gpu_uuid": _uuid(new.gpu)})
         path = add(kept, new)
@@ -109,7 +110,7 @@ def seen_before(told: Diagnosis, folder: Path, job: str) -> Diagnosis:
         return told
     limits, now = _known()[1], datetime.now(UTC)
     since = now - timedelta(days=limits.days)
-    names = dict.fromkeys((cause.node, cause.node.partition(".")[0]))
+    names = dict.fromkeys((cause.node, short(cause.node)))
     made: Before | None = None
     try:
         found, wrong = records(folder, since, tuple(names))
@@ -154,7 +155,8 @@ def _diagnosis(file: Path | None) -> Diagnosis:
         return Diagnosis.model_validate_json(raw)
     except ValidationError as wrong:
         first = wrong.errors(include_url=False, include_input=False)[0]
-        what = f"no diagnosis: {'.'.join(map(str, first['loc']))[:80] or 'it'}: {first['msg'][:200]}"
+        field = visible(".".join(map(str, first["loc"])), 80) or "it"  # it may be a name that a user made up
+        what = f"no diagnosis: {field}: {visible(first['msg'], 200)}"
         raise Problem(what, where=where, advice="give what muster diagnose --json says", exit=Exit.FAIL) from None
 
 

@@ -96,6 +96,13 @@ def test_the_same_job_twice_is_refused_and_changes_nothing(keep: Muster, folder:
     assert (folder / "gpu-1" / "1.json").read_bytes() == kept
 
 
+def test_what_is_made_up_makes_no_line_of_its_own_in_a_log(muster: Muster, folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "d.json").write_text(json.dumps({"root_cause": {"x\nNov 30 root: all is well\x1b[2J": 1}, "read": {}}))
+    _, _, err = muster("history-add", str(tmp_path / "d.json"), "--job", "1", "--nodes", "gpu-1")
+    assert not any(line.startswith("Nov 30") for line in err.splitlines())
+    assert "\x1b" not in err
+
+
 @pytest.mark.parametrize("raw", [b"", b"{}", b"[" * 100_000, b"\xff\xfe", b"x" * (command.LARGEST + 1)], ids=len)
 def test_a_hostile_diagnosis_is_refused(
     muster: Muster, folder: Path, monkeypatch: pytest.MonkeyPatch, raw: bytes

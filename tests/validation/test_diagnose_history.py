@@ -89,6 +89,14 @@ def test_a_job_of_one_node_needs_no_name_of_it() -> None:
     assert incident(told(node=None), Allocation("1", "ada", ("gpu-3",)), NOW, RULES).node == "gpu-3"
 
 
+def test_a_record_is_always_one_that_can_be_read_again() -> None:
+    odd = Allocation("1", "dom+ada lovelace;x" * 9, ("gpu-0",))
+    kept = incident(told(rank=10**3000), odd, NOW, RULES)
+    assert kept.rank is None
+    assert len(kept.model_dump_json()) < 1024
+    assert Incident.model_validate_json(kept.model_dump_json()) == kept
+
+
 def test_no_text_of_the_user_is_kept() -> None:
     evil = "\x1b[2J<script>"
     kept = incident(told(summary=evil, gpu=evil, peer=evil, rail=evil), JOB, NOW, RULES)

@@ -78,8 +78,13 @@ def test_only_the_job_s_nodes_and_time_are_asked_for() -> None:
 
 def test_many_nodes_and_names_are_asked_for_in_parts() -> None:
     every = list(queries([f"metric_{i}" for i in range(20)], [f"gpu-{i}" for i in range(130)]))
-    assert len(every) == 9
+    assert len(every) == 15
     assert max(map(len, every)) < 8000
+
+
+def test_an_address_is_asked_for_whole() -> None:
+    (query,) = queries(["up"], ["10.0.0.1"])
+    assert "(10[.]0[.]0[.]1)" in query
 
 
 def test_a_node_s_name_cannot_leave_its_place_in_the_query() -> None:
@@ -152,6 +157,26 @@ def test_one_that_says_a_byte_at_a_time_holds_nobody_up(monkeypatch: pytest.Monk
     assert len(asked) == 1, "one that does not answer is not asked again"
 
 
+def test_one_that_says_a_header_at_a_time_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prometheus, "LIMIT_S", 0.5)
+    done = threading.Event()
+
+    def slowly(to: BaseHTTPRequestHandler) -> None:
+        to.wfile.write(b"HTTP/1.1 500 x\r\n")
+        try:
+            while not done.wait(0.05):
+                to.wfile.write(b"X: y\r\n")
+                to.wfile.flush()
+        except OSError:
+            return
+
+    with serving(slowly) as (url, _):
+        found, wrong = ask(url, ["up"], WINDOW)
+        done.set()
+    assert not found
+    assert "not all was told" in wrong[0]
+
+
 def test_one_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prometheus, "ANSWER_S", 0.3)
     done = threading.Event()
@@ -172,6 +197,7 @@ def test_one_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> 
         ("http://", "no address"),
         ("http://x:99999999", "no address"),
         ("http://x y/", "no address"),
+        ("http://[::1", "no address"),
         ("http://nowhere.invalid", "·"),
     ],
 )

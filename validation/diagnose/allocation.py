@@ -33,6 +33,11 @@ class Allocation:
     end: datetime | None = None
 
 
+def short(name: str) -> str:
+    """A node's name without its domain; an address stays whole."""
+    return name if name.replace(".", "").isdecimal() else name.partition(".")[0]
+
+
 def allocation_of(job: str) -> Allocation:
     """Of the job's last run. Raises SourceError: no such job, no Slurm here, an answer that is none.
 

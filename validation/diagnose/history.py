@@ -15,13 +15,15 @@ from typing import Annotated, Any, Literal
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from policies.reading import read
-from validation.diagnose.allocation import NODE, Allocation
+from validation.diagnose.allocation import NODE, Allocation, short
 from validation.diagnose.finding import Before, Diagnosis
 from validation.diagnose.kinds import KINDS, Confidence, Retry
 from validation.diagnose.rule import Rule
 
 MOST_SHOWN = 100
 """Incidents of a node that an answer holds."""
+
+MOST_RANKS = 10_000_000
 
 _GPU = re.compile(r"[0-9A-Za-z][0-9A-Za-z:._-]{0,63}")
 
@@ -52,7 +54,7 @@ class Incident(_Model):
     version: Literal["muster/incident/v1"] = "muster/incident/v1"
     node: Annotated[str, Field(pattern=f"^{NODE.pattern}$")]
     job: Annotated[str, Field(pattern=r"^\d{1,10}$")]
-    user: Annotated[str, Field(pattern=r"^[\w.@\\$-]{0,64}$")] = ""
+    user: Annotated[str, Field(pattern=r"^[\w.@+\\$-]{0,64}$")] = ""
     """Whose job says so: its logs are theirs."""
     start: AwareDatetime | None = None
     """Of this run of the job: it may have been requeued."""
@@ -61,7 +63,7 @@ class Incident(_Model):
     kind: str
     rule: str
     confidence: Confidence
-    rank: Annotated[int, Field(ge=0)] | None = None
+    rank: Annotated[int, Field(ge=0, lt=MOST_RANKS)] | None = None
     gpu: Annotated[str, Field(pattern=f"^{_GPU.pattern}$")] | None = None
     """Its PCI address, or its number."""
     gpu_uuid: Annotated[str, Field(pattern=r"^GPU-[0-9a-f-]{1,60}$")] | None = None
@@ -93,13 +95,13 @@ def incident(told: Diagnosis, job: Allocation, now: datetime, rules: Mapping[str
     return Incident(
         node=_node(cause.node, job.nodes),
         job=job.job,
-        user=job.user,
+        user=re.sub(r"[^\w.@+\\$-]", "_", job.user)[:64],
         start=job.start,
         at=job.end or now,
         kind=rule.kind,
         rule=rule.id,
         confidence=cause.confidence,
-        rank=cause.rank if cause.rank is not None and cause.rank >= 0 else None,
+        rank=cause.rank if cause.rank is not None and 0 <= cause.rank < MOST_RANKS else None,
         gpu=gpu,
     )
 
@@ -112,10 +114,10 @@ def _node(named: str | None, nodes: Sequence[str]) -> str:
         raise NothingToRecord(f"the diagnosis names none of the job's {len(nodes)} nodes")
     if named in nodes:
         return named
-    short = [each for each in nodes if each.partition(".")[0] == named.partition(".")[0]]
-    if len(short) != 1 or ("." in named and "." in short[0]):
+    alike = [each for each in nodes if short(each) == short(named)]
+    if len(alike) != 1 or ("." in named and "." in alike[0]):
         raise Refused(f"node {named[:80]!r} is none of the job's · only what happened on its own nodes is recorded")
-    return short[0]
+    return alike[0]
 
 
 class Verdict(StrEnum):

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from validation.diagnose.allocation import short
 from validation.diagnose.metrics.series import Series
 from validation.diagnose.metrics.signals import Metric, Rose
 
@@ -54,8 +55,7 @@ class Window:
         """The job's name for a node; None where it is none of the job's."""
         if not self.nodes or name in self.nodes:
             return name
-        short = name.partition(".")[0]
-        return next((each for each in self.nodes if each.partition(".")[0] == short), None) if short else None
+        return next((each for each in self.nodes if short(each) == short(name)), None) if name else None
 
 
 def by_name(series: Iterable[Series]) -> dict[str, list[Series]]:
