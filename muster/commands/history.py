@@ -79,6 +79,7 @@ def append(
     user: Annotated[str, typer.Option(help="Whose job it is; else Slurm is asked.")] = "",
     here: Annotated[str, typer.Option(help="The name that Slurm has for this node: its GPU is kept by its UUID.")] = "",
     folder: Folder = None,
+    as_json: Json = False,
 ) -> int:
     """Keep what a job's diagnosis says of its node. For an epilog: whoever may write the folder.
 
@@ -93,13 +94,19 @@ def append(
             new = new.model_copy(update={"gpu_uuid": _uuid(new.gpu)})
         path = add(kept, new)
     except NothingToRecord as why:
-        result(f"nothing to keep: {why}")
+        if as_json:
+            document({"kept": None, "incident": None, "why": str(why)})
+        else:
+            result(f"nothing to keep: {why}")
         return Exit.PASS
     except (Refused, SourceError) as error:
         raise Problem(str(error), exit=Exit.FAIL) from None
     except HistoryError as error:
         raise Problem(str(error), exit=Exit.ERROR) from None
-    result(f"kept: {new.node}, {new.kind}, job {new.job}: {path}")
+    if as_json:
+        document({"kept": str(path), "incident": new.model_dump(mode="json"), "why": None})
+    else:
+        result(f"kept: {new.node}, {new.kind}, job {new.job}: {path}")
     return Exit.PASS
 
 

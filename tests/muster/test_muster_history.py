@@ -87,6 +87,12 @@ def test_what_is_not_of_the_job_is_not_kept(keep: Muster, folder: Path, job: str
     assert not any(folder.iterdir())
 
 
+def test_what_was_kept_is_told_to_machines(keep: Muster, folder: Path) -> None:
+    told = json.loads(keep("1", "gpu-0,gpu-1", "--json")[1])
+    assert told["kept"] == str(folder / "gpu-1" / "1.json")
+    assert told["incident"] == json.loads((folder / "gpu-1" / "1.json").read_text())
+
+
 def test_the_same_job_twice_is_refused_and_changes_nothing(keep: Muster, folder: Path) -> None:
     keep("1")
     kept = (folder / "gpu-1" / "1.json").read_bytes()
