@@ -98,6 +98,16 @@ def test_congestion_that_all_have_is_nobodys() -> None:
     assert "rail mlx5_0/1 of node gpu-5" in text
 
 
+@pytest.mark.parametrize(("segments", "found"), [(1, 0), (2000, 1)])
+def test_a_share_of_little_says_nothing(segments: float, found: int) -> None:
+    labels = {"instance": "gpu-0:9100"}
+    again = series("node_netstat_Tcp_RetransSegs", lambda t: 0.1 * segments * t, **labels)
+    assert (
+        len(lines("tcp_retransmits", again, series("node_netstat_Tcp_OutSegs", lambda t: segments * t, **labels)))
+        == found
+    )
+
+
 def test_an_old_xid_is_not_of_this_job() -> None:
     def xid(value: Callable[[float], float] | float, window: Window = ALWAYS) -> list[str]:
         return lines("xid", series("DCGM_FI_DEV_XID_ERRORS", value, Hostname="a", gpu="3"), window=window)

@@ -130,6 +130,14 @@ def test_a_saved_answer_that_is_damaged_stops_nothing(tmp_path: Path, raw: bytes
     assert bool(found.read.left_out) is (b"null" not in raw)
 
 
+@pytest.mark.parametrize("indent", [None, 2])
+def test_an_answer_is_known_however_it_is_written(tmp_path: Path, indent: int | None) -> None:
+    whole = {"isPartial": False, **json.loads(answer(one()))}
+    whole = {name: whole[name] for name in ("status", "isPartial", "data")}  # as VictoriaMetrics has it
+    (tmp_path / "saved.json").write_text(json.dumps(whole, indent=indent))
+    assert len(read_job([tmp_path]).measured) == 1
+
+
 def test_other_json_is_a_log_as_before(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text('{"status":"success","event":"RuntimeError: CUDA out of memory."}\n')
     assert read_job([tmp_path]).read.files == 1

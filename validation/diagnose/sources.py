@@ -31,8 +31,11 @@ DUMP = re.compile(
 """Dumps of torch's flight recorder: by the names that torch gives them, hosts' names in them among others, and by those
 that the runtime's watchdog does."""
 
-ANSWER = re.compile(rb'\s*\{\s*"status"\s*:\s*"success"\s*,\s*"data"\s*:\s*\{\s*"resultType"\s*:\s*"matrix"')
-"""How the answer of a Prometheus to a range query begins."""
+ANSWER = re.compile(
+    rb'\s*\{\s*"status"\s*:\s*"success"\s*,(?:\s*"isPartial"\s*:\s*(?:true|false)\s*,)?'
+    rb'\s*"data"\s*:\s*\{\s*"resultType"\s*:\s*"matrix"'
+)
+"""How the answer of a Prometheus to a range query begins, or of what speaks as it does."""
 
 PACKED = (".gz", ".bz2", ".xz", ".zst")
 _ROTATED = re.compile(r"(?:\.\d{1,4}|-\d{8})$")

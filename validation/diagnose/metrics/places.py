@@ -74,7 +74,9 @@ def figures(
     made = _gathered(metric.name, metric, series, window, noun, counts)
     if metric.per is not None:
         others = _gathered(metric.per, metric, series, window, noun, counts=True)
-        made = {place: _divided(points, others[place]) for place, points in made.items() if place in others}
+        made = {
+            place: _divided(points, others[place], metric.least) for place, points in made.items() if place in others
+        }
     if metric.over is not None:
         others = _gathered(metric.over, metric, series, window, noun, counts=False, only={})
         made = {place: _divided(points, others[place]) for place, points in made.items() if place in others}
@@ -139,12 +141,12 @@ def _together(parts: Sequence[Points], counts: bool) -> Points:
     return Points(ordered, [at[time] for time in ordered])
 
 
-def _divided(points: Points, by: Points) -> Points:
+def _divided(points: Points, by: Points, least: float = 0.0) -> Points:
     divisors = dict(zip(by.times, by.values, strict=True))
     kept = [
         (time, value / divisors[time])
         for time, value in zip(points.times, points.values, strict=True)
-        if divisors.get(time, 0.0) > 0
+        if divisors.get(time, 0.0) > 0 and divisors[time] >= least
     ]
     return Points([time for time, _ in kept], [value for _, value in kept])
 

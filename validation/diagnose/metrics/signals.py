@@ -30,6 +30,8 @@ class Metric(_Written):
     """A gauge of the same node and device that it is divided by."""
     per: _Name | None = None
     """A counter of the same, by whose increase that of this one is divided: seconds an operation."""
+    least: Annotated[float, Field(ge=0)] = 0.0
+    """Of `per` from one time to the next, below which the division says nothing."""
     where: _Name | None = None
     """Only times count at which this metric of the same node and device is `at_least`."""
     at_least: float = 0.0
