@@ -158,6 +158,10 @@ def _diagnosis(file: Path | None) -> Diagnosis:
             raw = opened.read(LARGEST + 1)
     if len(raw) > LARGEST:
         raise Problem(f"more than {LARGEST >> 20} MiB", where=where, advice="it is no diagnosis", exit=Exit.FAIL)
+    if not raw.strip():
+        raise Problem(
+            "no diagnosis came", where=where, advice="see what muster diagnose says by itself", exit=Exit.FAIL
+        )
     try:
         return Diagnosis.model_validate_json(raw)
     except ValidationError as wrong:
