@@ -23,6 +23,7 @@ from spec.proofs import PROOFS, prove
 from spec.workload import Workload
 from spec.workload.answer import Answer
 from validation.diagnose.finding import schema as diagnosis_schema
+from validation.diagnose.history import schema as history_schema
 from validation.diagnose.kinds import Symptom
 from validation.diagnose.rule import load_rules as diagnosis_rules
 from validation.efficiency.figures import Report
@@ -42,6 +43,7 @@ def pages() -> dict[str, str]:
         "reference/diagnosis-rules.md": rules(),
         "reference/diagnosis.schema.json": _schema(diagnosis_schema()),
         "reference/exit-codes.md": exit_codes(),
+        "reference/history.schema.json": _schema(history_schema()),
         "reference/plan-network.schema.json": _schema(Answer.model_json_schema(mode="serialization")),
         "reference/proofs.md": proofs(plan),
         "reference/spec.schema.json": _schema(schema()),

@@ -7,7 +7,7 @@ import traceback
 import typer
 from typer.exceptions import TyperException
 
-from muster.commands import cluster, cost, debug, diagnose, drift, gate, network, nodes, plan, reference
+from muster.commands import cluster, cost, debug, diagnose, drift, gate, history, network, nodes, plan, reference
 from muster.console import Problem, err, readable, refused
 from policies.exits import Exit
 
@@ -21,7 +21,7 @@ app = typer.Typer(
     epilog="Exit codes: 0 pass · 1 fail · 2 usage or configuration · 3 error or unreachable · "
     "4 incomplete coverage · 5 expired or invalid certificate",
 )
-for commands in (plan, network, cluster, nodes, drift, gate, diagnose, debug, cost, reference):
+for commands in (plan, network, cluster, nodes, drift, gate, diagnose, history, debug, cost, reference):
     commands.register(app)
 
 _debug = False

@@ -7,17 +7,24 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
+from muster.commands.history import seen_before
 from muster.commands.nodes import Json
 from muster.console import Problem, document, out, progress, result, table
 from policies.evidence import write
 from policies.exits import Exit
+from policies.reading import PolicyError
+from validation.diagnose.allocation import allocation_of
 from validation.diagnose.finding import Cause, Diagnosis
 from validation.diagnose.job import read_job
 from validation.diagnose.kinds import Confidence, Symptom
+from validation.diagnose.metrics.measured import Wanted
 from validation.diagnose.page import page
 from validation.diagnose.rule import Rule, RuleError, load_rules
 from validation.diagnose.slurm import logs_of
 from validation.diagnose.sources import SourceError
+
+MOST_MEASURED = 8
+"""Deviations of metrics on a terminal."""
 
 
 def register(app: typer.Typer) -> None:
@@ -36,6 +43,17 @@ def diagnose(
     beside: Annotated[
         bool, typer.Option("--beside", help="With --job: write diagnosis-JOB.json and .html beside the job's log.")
     ] = False,
+    history: Annotated[
+        Path | None,
+        typer.Option(envvar="MUSTER_HISTORY", help="The history's folder: also say what the named node did before."),
+    ] = None,
+    metrics: Annotated[
+        str,
+        typer.Option(
+            envvar="MUSTER_METRICS",
+            help="A Prometheus, as http://HOST:9090, asked for the job's time. Saved answers are read as files.",
+        ),
+    ] = "",
     as_json: Json = False,
 ) -> int:
     """Say why a job died, hung or slowed down: from its logs, NCCL's output, flight-recorder dumps, kernel logs."""
@@ -47,11 +65,17 @@ def diagnose(
         logs = logs_of(job) if job else None
         with progress("reading") as show:
             every = [*(paths or ()), *(logs.paths if logs else ())]
-            found = read_job(every, lambda done, of: show(f"{done} of {of} files", False))
+            wanted, wrong = _wanted(metrics, job)
+            found = read_job(every, lambda done, of: show(f"{done} of {of} files", False), metrics=wanted)
     except SourceError as error:
         raise Problem(str(error), exit=Exit.USAGE) from None
-    except RuleError as error:
+    except (RuleError, PolicyError) as error:
         raise Problem(str(error), exit=Exit.ERROR) from None
+    if wrong:
+        read = found.read.model_copy(update={"left_out": (*found.read.left_out, wrong)})
+        found = found.model_copy(update={"read": read})
+    if history:
+        found = seen_before(found, history, job)
     if html:
         write(html, page(found))
     if logs and beside:
@@ -64,6 +88,17 @@ def diagnose(
         if html:
             result(f"page written to {html}")
     return Exit.PASS if found.root_cause.confidence is not Confidence.UNKNOWN else Exit.INCOMPLETE
+
+
+def _wanted(url: str, job: str) -> tuple[Wanted, str]:
+    """Whom to ask for metrics of which time and nodes; and why Slurm could not say which, where it could not."""
+    if not url or not job:
+        return Wanted(url), ""
+    try:
+        known = allocation_of(job)
+    except SourceError as error:
+        return Wanted(url), f"metrics: {error}; the time is that of the logs"
+    return Wanted(url, known.start, known.end, known.nodes), ""
 
 
 def _print(found: Diagnosis) -> None:
@@ -85,14 +120,23 @@ def _print(found: Diagnosis) -> None:
             result(Text(title, "bold"))
         for line in lines:
             result(f"  {line}")
+    if found.measured:
+        result("")
+        result(Text("metrics", "bold"))
+    for each in found.measured[:MOST_MEASURED]:
+        result(f"  {f'{each.time:%H:%M:%S} ' if each.time else ''}{each.text.removeprefix('metrics: ')[:200]}")
+    if len(found.measured) > MOST_MEASURED:
+        result(f"  {len(found.measured) - MOST_MEASURED} more: --json lists them")
     result("")
     if found.retry_why:
         result(Text.assemble(("start it again? ", "bold"), found.retry_why))
+    if found.before:
+        result(Text.assemble(("seen before? ", "bold"), found.before.words))
     step = f" · last step seen {found.last_step}" if found.last_step is not None else ""
     read = found.read
     result(f"read {read.files} files, {read.lines:,} lines, {len(read.ranks)} ranks{step}")
-    for each in read.left_out[:4]:
-        result(f"not read: {each}")
+    for missed in read.left_out[:4]:
+        result(f"not read: {missed}")
     if len(read.left_out) > 4:
         result(f"not read: {len(read.left_out) - 4} more, --json lists them")
 

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,11 +20,14 @@ from policies import evidence, keys
 from policies.certificate import CertificateError, verify
 from policies.evidence import Run
 from policies.exits import Exit
+from policies.reading import PolicyError
 from policies.refusal import Refusal
 from policies.report import Paths, write_report
 from policies.verdict import State, Verdict
 from pool.decision import PoolNode
 from pool.slurm import Applied
+from validation.diagnose.history import died, load_limits
+from validation.diagnose.records import HistoryError, records
 
 Stack = Annotated[str, typer.Option("--stack", envvar="MUSTER_STACK", help="The stack whose cluster it is.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
@@ -196,16 +199,26 @@ def _line(verdict: Verdict) -> Text:
     return Text.assemble("          ", (mark, style), f" {verdict.control}  {words}{repair}")
 
 
-def status(stack: Stack = DEFAULT_STACK, as_json: Json = False) -> int:
+def status(
+    stack: Stack = DEFAULT_STACK,
+    history: Annotated[
+        Path | None,
+        typer.Option(envvar="MUSTER_HISTORY", help="The history's folder: also how many jobs died on each node."),
+    ] = None,
+    as_json: Json = False,
+) -> int:
     """Show every node's certificate and its place in the pool. Changes nothing, examines nothing."""
     cluster = standing(stack)
+    lost = _died(history) if history else None
     pool = pool_nodes(cluster)
     wanted = [(cluster.certificate(each.name), each.name) for each in cluster.plan.nodes]
     rows = _verified(wanted, None, cluster.trusted(), cluster)
     if as_json:
-        document([{**row, "pool": pool[name].state if (name := row["node"]) in pool else None} for row in rows])
+        places = [pool[row["node"]].state if row["node"] in pool else None for row in rows]
+        more = [{} if lost is None else {"jobs_died": lost.get(row["node"], 0)} for row in rows]
+        document([{**row, "pool": place, **died} for row, place, died in zip(rows, places, more, strict=True)])
         return Exit.PASS
-    shown = table("node", "roles", "certificate", "pool", "reason")
+    shown = table("node", "roles", "certificate", "pool", "reason", *([] if lost is None else ["jobs died"]))
     for node, row in zip(cluster.plan.nodes, rows, strict=True):
         place = pool.get(node.name)
         words = row["words"].removeprefix(f"{node.name}: ") if row["holds"] else row["kind"]
@@ -215,9 +228,21 @@ def status(stack: Stack = DEFAULT_STACK, as_json: Json = False) -> int:
             Text(words, "green" if row["holds"] else "red"),
             place.state if place else "–",
             place.reason if place else "",
+            *([] if lost is None else [str(lost.get(node.name, 0))]),
         )
     out.print(shown)
     return Exit.PASS
+
+
+def _died(folder: Path) -> dict[str, int]:
+    """How many jobs died on each node, in the days that `muster history` looks at. Raises Problem."""
+    try:
+        found, wrong = records(folder, datetime.now(UTC) - timedelta(days=load_limits().days))
+    except (HistoryError, PolicyError) as error:
+        raise Problem(str(error), exit=Exit.USAGE) from None
+    for each in wrong:
+        say(f"not read: {each}")
+    return died(found)
 
 
 Files = Annotated[list[Path] | None, typer.Argument(help="Certificates; those of the stack where none is given.")]

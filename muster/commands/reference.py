@@ -15,8 +15,13 @@ from policies.exits import Exit
 from policies.reading import PolicyError
 from spec.load import schema as spec_schema
 from validation.diagnose.finding import schema as diagnosis_schema
+from validation.diagnose.history import schema as history_schema
 
-SCHEMAS: dict[str, Callable[[], dict[str, Any]]] = {"spec": spec_schema, "diagnosis": diagnosis_schema}
+SCHEMAS: dict[str, Callable[[], dict[str, Any]]] = {
+    "spec": spec_schema,
+    "diagnosis": diagnosis_schema,
+    "history": history_schema,
+}
 """Of which there is one."""
 
 
@@ -79,7 +84,7 @@ def _print(control: Control) -> None:
 def schema(
     of: Annotated[str, typer.Argument(help=f"One of {', '.join(SCHEMAS)}.")] = "spec",
 ) -> int:
-    """Print the JSON schema of a cluster spec, for editors; or of what muster diagnose --json says."""
+    """Print the JSON schema of a cluster spec, for editors; or of what muster diagnose or history --json says."""
     if of not in SCHEMAS:
         raise Problem(f"no schema of {of!r}", advice=f"one of {', '.join(SCHEMAS)}", exit=Exit.USAGE)
     document(SCHEMAS[of]())

@@ -22,10 +22,10 @@ WRITTEN = sorted(
 )
 """Pages that people wrote. Those in docs/reference are made from the program itself."""
 
-OFFLINE = {"plan", "plan-network", "controls", "cost", "schema", "diagnose", "debug", "rules"}
+OFFLINE = {"plan", "plan-network", "controls", "cost", "schema", "diagnose", "debug", "history", "rules"}
 """Commands that need no cluster: what pages show of them is run, and what they print compared."""
 
-TOOLS = {"cd", "env", "eval", "make", "muster", "pulumi", "python", "source", "ssh", "sudo"}
+TOOLS = {"cd", "curl", "env", "eval", "make", "muster", "pulumi", "python", "source", "ssh", "sudo"}
 """What the pages call. Another name may be a slip of the pen; if not, it is added here."""
 
 GROUP = typer.main.get_group(app)

@@ -23,6 +23,8 @@ from policies.pins import load_pins
 from policies.verdict import State
 from spec.load import load
 from spec.plan import derive
+from validation.diagnose.history import Incident
+from validation.diagnose.records import add
 
 Muster = Callable[..., tuple[Exit, str, str]]
 ROOT = Path(__file__).parents[2]
@@ -317,3 +319,17 @@ def test_an_expired_certificate_says_so_and_exits_5(
 
 def test_it_tells_its_version(muster: Muster) -> None:
     assert muster("--version") == (Exit.PASS, f"muster {importlib.metadata.version('muster')}\n", "")
+
+
+def test_status_counts_the_jobs_that_died_on_a_node_where_a_history_is_named(
+    muster: Muster, cluster: Standing, slurm: Slurm, tmp_path: Path
+) -> None:
+    (tmp_path / "history").mkdir(mode=0o755)
+    for job in "12":
+        told = {"node": "gpu-1", "job": job, "at": datetime.now(UTC), "kind": "gpu.off_bus", "rule": "xid.off_bus"}
+        add(tmp_path / "history", Incident.model_validate({**told, "confidence": "certain"}))
+    rows = json.loads(muster("status", "--history", str(tmp_path / "history"), "--json")[1])
+    assert {row["node"]: row["jobs_died"] for row in rows if row["node"].startswith("gpu")} == {"gpu-0": 0, "gpu-1": 2}
+    assert "jobs died" in muster("status", "--history", str(tmp_path / "history"))[1]
+    assert "jobs died" not in muster("status")[1]
+    assert muster("status", "--history", str(tmp_path / "none"))[0] is Exit.USAGE

@@ -201,6 +201,7 @@ def test_the_form_in_which_logs_come_does_not_matter(form: str, told: dict[str, 
         for path in files(name):
             for each in sorted(path.rglob("*")) if path.is_dir() else [path]:
                 packed = each.suffix in (".gz", ".bz2", ".xz", ".zst") or "trace" in each.name
+                packed |= "prometheus" in each.name and not ending  # JSON has no lines of its own
                 if each.is_file():
                     copy = folder / each.relative_to(INCIDENTS / name)
                     copy.parent.mkdir(parents=True, exist_ok=True)

@@ -155,12 +155,12 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="slurmd runs the epilo
 class Epilog:
     """The script as a site has it, run as slurmd does."""
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: Site, history: str = "") -> None:
         self.site = site
         text = EPILOG.read_text()
         for was, now in (("PATH=/usr/local/bin:", f"PATH={site.bin}:/usr/local/bin:"),
                          ("MUSTER=/opt/muster/.venv/bin/muster", f"MUSTER={site.bin}/muster"),
-                         ("LIMIT_S=60", "LIMIT_S=2")):  # fmt: skip
+                         ("LIMIT_S=60\n", "LIMIT_S=2\n"), ("\nHISTORY=\n", f"\nHISTORY={history}\n")):  # fmt: skip
             assert text.count(was) == 1
             text = text.replace(was, now)
         self.path = site.bin / "epilog"
@@ -248,6 +248,80 @@ def test_the_epilog_never_holds_or_fails_the_job(epilog: Epilog, what: str) -> N
     else:
         epilog.site.command("muster", "sleep 1000" if what == "hangs" else "exit 3")
     epilog.run(1)
+
+
+class Remembering(Epilog):
+    """The epilog with a history: `muster history-add` is the real one, `muster diagnose` prints what a test says."""
+
+    def __init__(self, site: Site) -> None:
+        self.history, self.logged = site.run.parent / "history", site.run.parent / "logged"
+        super().__init__(site, str(self.history))
+        self.history.mkdir(mode=0o755)
+        site.command("logger", f'echo "$@" >> {self.logged}')
+        site.command("squeue", "echo '1|1|ada|gpu-0|1764526000|N/A'")  # gpu-1 is done with the job already
+        site.command("sacct", "exit 1")
+
+    def says(self, text: str) -> None:
+        program = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from muster.cli import main; main()"
+        (self.site.bin / "muster.py").write_text(program)
+        (self.site.bin / "told").write_text(text)
+        self.site.command(
+            "muster",
+            f'if [ "$1" = diagnose ]; then echo "$(id -u) $@" > {self.called}; cat {self.site.bin / "told"}; exit; fi\n'
+            f'exec env MUSTER_HOME={self.site.bin} {sys.executable} {self.site.bin / "muster.py"} "$@"',
+        )
+
+    def kept(self) -> list[dict[str, object]]:
+        return [json.loads(path.read_text()) for path in sorted(self.history.rglob("*.json"))]
+
+
+@pytest.fixture
+def remembering(site: Site) -> Remembering:
+    made = Remembering(site)
+    made.controller_says("epilog-1.txt")
+    return made
+
+
+def diagnosis_of(node: str) -> str:
+    cause = {"kind": "gpu.off_bus", "summary": "x", "confidence": "certain", "rule": "xid.off_bus", "node": node}
+    return json.dumps({"root_cause": cause, "read": {"files": 1, "bytes": 1, "lines": 1}})
+
+
+@needs_root
+def test_root_keeps_which_node_it_was_and_the_user_only_says_so(remembering: Remembering) -> None:
+    remembering.says(diagnosis_of("gpu-1"))
+    called = remembering.run(1)
+    assert called.split() == [str(USER), *f"diagnose --job 1 --beside --json --history {remembering.history}".split()]
+    (kept,) = remembering.kept()
+    assert (kept["node"], kept["job"], kept["user"], kept["kind"]) == ("gpu-1", "1", "ada", "gpu.off_bus")
+    assert kept["start"] == "2025-11-30T18:06:40Z"
+    assert (remembering.history / "gpu-1").stat().st_uid == 0
+    assert not remembering.logged.exists()
+    remembering.run(1)
+    assert len(remembering.kept()) == 1
+    assert "already" in remembering.logged.read_text()
+
+
+@needs_root
+@pytest.mark.parametrize(
+    "text", [diagnosis_of("gpu-7"), "no diagnosis", "", "x" * (5 << 20)], ids=["another's node", "text", "none", "huge"]
+)
+def test_what_a_user_made_up_is_not_kept_and_root_s_log_says_so(remembering: Remembering, text: str) -> None:
+    remembering.says(text)
+    remembering.run(1)
+    assert not remembering.kept()
+    assert "job 1: not kept in" in remembering.logged.read_text()
+
+
+@needs_root
+def test_a_user_who_keeps_the_pipe_open_holds_the_node_for_a_bounded_time(remembering: Remembering) -> None:
+    remembering.says(diagnosis_of("gpu-1"))
+    remembering.path.write_text(remembering.path.read_text().replace("LIMIT_S + 15", "LIMIT_S + 1"))
+    muster = remembering.site.bin / "muster"
+    muster.write_text(muster.read_text().replace("; exit; fi", "; sleep 10 & exit; fi"))
+    remembering.run(1)
+    assert not remembering.kept()
+    assert "job 1: not kept" in remembering.logged.read_text()
 
 
 def as_user(argv: list[str], out: Path) -> int:

@@ -102,6 +102,20 @@ class Read(_Answer):
     """Files that could not be read, each with why."""
 
 
+class Before(_Answer):
+    """What the named node did to other jobs. It bears on whether to start again there, not on how sure the cause is."""
+
+    node: str
+    days: int
+    """That were looked at."""
+    jobs: int
+    """Other jobs that died on it in these days."""
+    same_kind: int
+    """Of these, those that died of the same kind of cause."""
+    last: datetime | None = None
+    words: str = ""
+
+
 class Diagnosis(_Answer):
     """The answer. `symptom` is none where nothing was found."""
 
@@ -109,11 +123,15 @@ class Diagnosis(_Answer):
     others: tuple[Cause, ...] = ()
     """What else could be the cause, most likely first: where there are any, `root_cause` is not certain."""
     consequences: tuple[Cause, ...] = ()
+    measured: tuple[Evidence, ...] = ()
+    """What metrics say that is clearly out of place, whether it is the cause or not."""
     symptom: Symptom | None = None
     checks: tuple[str, ...] = ()
     fixes: tuple[str, ...] = ()
     retry: Retry = Retry.UNKNOWN
     retry_why: str = ""
+    before: Before | None = None
+    """Where a history of nodes was given, and the cause names a node."""
     last_step: int | None = None
     """Of all ranks, the furthest."""
     last_steps: tuple[Step, ...] = ()

@@ -9,6 +9,8 @@ from pathlib import Path
 
 from validation.diagnose import collectives, flight
 from validation.diagnose.finding import Diagnosis, Found, Line, Read
+from validation.diagnose.lines import whose
+from validation.diagnose.metrics.measured import Wanted, measured
 from validation.diagnose.reason import diagnose
 from validation.diagnose.rule import RULES, Rule, load_rules
 from validation.diagnose.scan import Scanned, Scanner
@@ -27,8 +29,12 @@ def read_job(
     progress: Progress = lambda _done, _of: None,
     rules: Path = RULES,
     processes: int | None = None,
+    metrics: Wanted = Wanted(),  # noqa: B008 - it cannot be changed
 ) -> Diagnosis:
-    """The diagnosis of what these files and folders hold. Raises SourceError where nothing can be read, RuleError."""
+    """The diagnosis of what these files and folders hold, and of the metrics of that time.
+
+    Raises SourceError where nothing can be read, RuleError, PolicyError.
+    """
     known = load_rules(rules)
     sources = find(paths)
     found: list[Found] = []
@@ -54,14 +60,18 @@ def read_job(
     if recorded:
         name = str(sources.dumps[0].parent / "flight recorder")
         found += _found(flight.told(recorded, name), known)
+    nodes = [node for each in sources.files if (node := whose(each.plain_name)[1])]
+    seen = measured(sources.answers, metrics, found, known, nodes)
+    found += seen.found
+    left_out += seen.left_out
     read = Read(
-        files=len(sources.files) + len(recorded),
-        bytes=size,
+        files=len(sources.files) + len(recorded) + seen.files,
+        bytes=size + seen.bytes,
         lines=lines,
         ranks=tuple(sorted({each.line.rank for each in found if each.line.rank is not None} | recorded.keys())),
         left_out=tuple(left_out),
     )
-    return diagnose(found, known, read)
+    return diagnose(found, known, read).model_copy(update={"measured": seen.evidence})
 
 
 def _found(lines: Iterable[Line], rules: Sequence[Rule]) -> Iterator[Found]:

@@ -96,7 +96,7 @@ _KINDS = {
     "loss": "nan spike",
     "program": "error import assertion interpreter_stuck",
     "stop": "time_limit preempted signal cancelled done",
-    "node": "lost rebooted unhealthy",
+    "node": "lost rebooted unhealthy clock",
     "slow": "rank network data checkpoint clocks",
     "progress": "step saved started",
 }

@@ -33,6 +33,12 @@ DUMP = re.compile(
 """Dumps of torch's flight recorder: by the names that torch gives them, hosts' names in them among others, and by those
 that the runtime's watchdog does."""
 
+ANSWER = re.compile(
+    rb'\s*\{\s*"status"\s*:\s*"success"\s*,(?:\s*"isPartial"\s*:\s*(?:true|false)\s*,)?'
+    rb'\s*"data"\s*:\s*\{\s*"resultType"\s*:\s*"matrix"'
+)
+"""How the answer of a Prometheus to a range query begins, or of what speaks as it does."""
+
 PACKED = (".gz", ".bz2", ".xz", ".zst")
 _ROTATED = re.compile(r"(?:\.\d{1,4}|-\d{8})$")
 _IGNORED = frozenset(
@@ -126,12 +132,15 @@ class Sources:
     files: tuple[Source, ...]
     dumps: tuple[Path, ...]
     """Of torch's flight recorder."""
+    answers: tuple[Source, ...]
+    """Of a Prometheus, saved."""
     left_out: tuple[str, ...]
 
 
 def find(paths: Iterable[Path]) -> Sources:
     """The text files at and below these paths. Raises SourceError where a path is not there, or has nothing to read."""
     files: list[Source] = []
+    answers: list[Source] = []
     dumps: list[Path] = []
     left_out: list[str] = []
     asked = list(paths)
@@ -146,15 +155,20 @@ def find(paths: Iterable[Path]) -> Sources:
             name = str(each.relative_to(path)) if path.is_dir() else str(each)
             why, found = _looked_at(each, name)
             if found is not None:
-                files.append(found)
+                (answers if _is_answer(found) else files).append(found)
             elif why:
                 left_out.append(f"{each}: {why}")
             if len(files) > MOST_FILES:
                 raise SourceError(f"{path}: more than {MOST_FILES:,} files · give a folder of one job")
-    if not files and not dumps:
+    if not files and not dumps and not answers:
         shown = "; ".join(left_out[:4]) or "there are no files"
         raise SourceError(f"{', '.join(map(str, asked))}: nothing to read: {shown} · give the job's logs")
-    return Sources(tuple(files), tuple(dumps), tuple(left_out))
+    return Sources(tuple(files), tuple(dumps), tuple(answers), tuple(left_out))
+
+
+def _is_answer(source: Source) -> bool:
+    """Whether a file is a saved answer of Prometheus: its first bytes say so."""
+    return source.plain_name.endswith(".json") and ANSWER.match(next(source.chunks(), b"")[:TEXT_BYTES]) is not None
 
 
 def _below(folder: Path) -> Iterator[Path]:
