@@ -45,6 +45,7 @@ from runtime.stops.signals import watch
 from runtime.stops.stop import Stop, Stopper
 from runtime.telemetry import Telemetry
 from runtime.telemetry.overlap import Overlap
+from runtime.telemetry.waiting import Waiting
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -142,6 +143,14 @@ class Run:
         self.schedule.failures, self.schedule.observed_s = self.restarts.failures()
         self.losses = Losses(self.config.loss, self.control, self.number, self.tell)
         self.overlap = Overlap(self.training.model)
+        self.waiting = Waiting(
+            self.config.telemetry.waits_every_s,
+            self.control,
+            self.telemetry.waited,
+            by_phase=not self.overlap.there
+            and all(each.device.type == "cpu" for each in self.training.model.parameters()),
+        )
+        self.stopper.heard = self.waiting.heard
         self.tell(
             "run.began",
             step=self.number,
@@ -231,7 +240,7 @@ class Run:
         used = self.data.used(batches) if self.data is not None else 0
         self.boundary.at(self.number)
         rate = used // self.place.world if samples is None else samples
-        self.telemetry.step_done(
+        done = self.telemetry.step_done(
             self.number,
             samples=rate,
             tokens=tokens,
@@ -244,7 +253,7 @@ class Run:
         self.watchdog.beat(self.number)
         self._look_at_replicas()
         self._look_at_saves()
-        self.stop = self.stopper.at_boundary(self.number)
+        self.stop = self.stopper.at_boundary(self.number, talked_s=self.waiting.done(self.number, done))
         # After a step that was left out, the weights are the old ones: saves of a bad stretch would push out good ones.
         if self.stop is None and self.schedule.due(self.number) and useful:
             with self.phase("checkpoint"):
@@ -313,6 +322,7 @@ class Run:
         forget(self.training.scaler)
         self.number = self._saved = self._stands = resumed.step
         self.losses.went_back(resumed.step)
+        self.waiting.back()
         self.schedule.back(resumed.step)
         self.boundary.at(self.number)
         self._useful = True
@@ -378,6 +388,7 @@ class Run:
         self._rate.close()
         self.watchdog.close()
         self.checkpointer.close(self.limits.closing_s)
+        self.waiting.close()
         self.control.close()
         self.telemetry.close(min(5.0, self.limits.closing_s))
 
