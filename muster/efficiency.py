@@ -5,8 +5,6 @@ from datetime import UTC, datetime
 from math import fsum
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from muster.console import Problem
 from muster.standing import standing
 from policies import evidence
@@ -56,7 +54,7 @@ def efficiency(folder: Path) -> Efficiency | None:
         return None
     except OSError as refused:
         raise Problem(str(refused.strerror), where=str(path), advice="make it readable, or remove it") from None
-    except ValidationError:
+    except (ValueError, ArithmeticError):
         advice = "run muster cost with --stack again, or remove it"
         raise Problem("these are no figures of this version", where=str(path), advice=advice) from None
 
@@ -71,7 +69,11 @@ def shown(made: Report) -> Efficiency:
         end=datetime.fromtimestamp(made.end_s, UTC),
         figures=(
             Figure("GPU-hours held", hours(total.gpu_hours), f"{total.jobs} jobs; {money(total.cost, made.currency)}"),
-            Figure("Goodput", share(total.goodput), f"of what journals explain; {hours(unknown.gpu_hours)} h are not"),
+            Figure(
+                "Goodput",
+                share(total.goodput),
+                f"of what journals explain; {hours(unknown.gpu_hours)} GPU-hours are not",
+            ),
             Figure(f"Useful steps per {made.currency or 'cost'}", per_cost, "jobs with a journal and a price"),
             Figure(
                 "Waited for stragglers",

@@ -33,7 +33,7 @@ class Digest:
             if isinstance(item, Waits):
                 self._metrics.waits(item)
                 if self._persistent is not None and (alarm := self._persistent.see(item)) is not None:
-                    self._alarm(alarm, item.last, rank=item.rank, node=item.node, phase=item.phase)
+                    self._alarm(alarm, item.last, slowest=item.rank, node=item.node, phase=item.phase)
                 continue
             # A tensor is read here: this thread may wait for the device, the training thread need not.
             step = replace(item, loss=_number(item.loss), grad_norm=_number(item.grad_norm))

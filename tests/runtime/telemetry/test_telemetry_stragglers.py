@@ -8,15 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from jobs import Jobs
+from outcomes import events
 
+from runtime.control import Rows
 from runtime.place import Place
 from runtime.telemetry.config import Alarms, Worth
 from runtime.telemetry.digest import Digest
 from runtime.telemetry.goodput import Started, Waited
 from runtime.telemetry.journal import Journal, read
 from runtime.telemetry.metrics import Metrics
+from runtime.telemetry.overlap import Communication
 from runtime.telemetry.record import Step, Waits
 from runtime.telemetry.stragglers import OWN, Persistent, Row, row, together, waits
+from runtime.telemetry.waiting import Waiting
 
 HERE = Path(__file__).parent
 NODES = ["a", "a", "b", "b"]
@@ -86,7 +90,7 @@ def test_waits_are_in_the_journal_the_metrics_and_an_event(tmp_path: Path) -> No
         at_s=20, first=1, last=10, seconds=2.5, parts={"data": 1.0}, rank=3, node="gpu-7", phase="data"
     )
     ((event, fields),) = events
-    assert (event, fields["level"], fields["rank"], fields["node"]) == ("alarm.straggler", "warning", 3, "gpu-7")
+    assert (event, fields["level"], fields["slowest"], fields["node"]) == ("alarm.straggler", "warning", 3, "gpu-7")
     found = {sample.name: sample.value for metric in metrics.registry.collect() for sample in metric.samples}
     assert found["muster_straggler_seconds_total"] == 5
     assert found["muster_straggler_ratio"] == 0.25
@@ -117,6 +121,10 @@ def told(
     said = re.findall(r"slept ([\d.]+)", logs[max(late, 0)])
     lines = [line for line in read(folder / "telemetry" / "goodput.jsonl") if isinstance(line, Waited)]
     assert lines, logs[0]
+    if late >= 0:
+        rings = [each for each in events(logs[0]) if each["event"] == "alarm.straggler"]
+        assert rings[0]["slowest"] == late, logs[0]
+        assert rings[0]["node"]
     return lines, float(said[0])
 
 
@@ -148,3 +156,59 @@ def test_waits_that_hide_in_a_backward_pass_are_measured_too(jobs: Jobs, tmp_pat
     assert {line.rank for line in lines} == {1}
     injected_s = slept_s * sum(line.last - line.first + 1 for line in lines) / 2
     assert 0.5 < sum(line.seconds for line in lines) / injected_s < 3
+
+
+class Alone:
+    """Rank 0 of two, whose peer sends the same."""
+
+    def __init__(self) -> None:
+        self.place = Place(world=2, local_world=2, node="a")
+        self.sent: list[tuple[int, ...]] = []
+
+    def gather(self, value: bytes) -> list[bytes]:
+        return [value, b"b"]
+
+    def begin_rows(self, *values: int) -> Rows:
+        self.sent.append(values)
+        return Rows([values, (*values[:2], 0, *values[3:])])
+
+
+def a_step(number: int, talked_s: float | None, hidden: float | None = None) -> Step:
+    parts = {} if talked_s is None else {"communication": round(talked_s * 1e9)}
+    overlap = None if hidden is None else Communication(1.0, hidden)
+    return Step(number, (number - 1) * 10**9, number * 10**9, parts, communication=overlap)
+
+
+def test_steps_that_were_undone_are_not_told_and_every_rank_sends_at_the_same_steps() -> None:
+    told: list[Waits] = []
+    peers = Alone()
+    waiting = Waiting(3.0, peers, told.append, by_phase=True)  # type: ignore[arg-type]
+    for number in range(1, 5):
+        waiting.done(number, a_step(number, 0.5))
+        waiting.heard(number, 1.0, 0.1)
+    assert [values[0] for values in peers.sent] == [3]
+    waiting.done(5, a_step(5, 0.5))
+    waiting.back()  # to step 2, before the agreement on step 5 was read
+    waiting.heard(5, 1.0, 0.1)
+    for number in range(3, 6):
+        waiting.done(number, a_step(number, 0.5))
+        waiting.heard(number, 1.0, 0.1)
+    waiting.close()
+    assert [(each.first, each.last) for each in told] == [(1, 3), (3, 5)]
+    assert told[1].waited_s == pytest.approx(3 * 0.4 / 2)
+    assert told[1].node == "b"
+
+
+def test_without_a_phase_or_a_sample_steps_are_not_looked_at_and_the_next_sample_stands_for_them() -> None:
+    told: list[Waits] = []
+    peers = Alone()
+    waiting = Waiting(2.0, peers, told.append, by_phase=False)  # type: ignore[arg-type]
+    for number in range(1, 7):
+        hidden = 0.3 if number == 5 else None
+        talked_s = waiting.done(number, a_step(number, 0.9, hidden))  # the phase has not all of it
+        assert talked_s == hidden
+        waiting.heard(number, 1.0, None if hidden is None else 0.1)
+    assert told == []
+    waiting.close()
+    assert [(each.first, each.last) for each in told] == [(1, 6)]
+    assert told[0].waited_s == pytest.approx(6 * 0.2 / 2)
