@@ -142,15 +142,6 @@ class Run:
         self.schedule = Schedule(self.config.save, self.control, self.number)
         self.schedule.failures, self.schedule.observed_s = self.restarts.failures()
         self.losses = Losses(self.config.loss, self.control, self.number, self.tell)
-        self.overlap = Overlap(self.training.model)
-        self.waiting = Waiting(
-            self.config.telemetry.waits_every_s,
-            self.control,
-            self.telemetry.waited,
-            by_phase=not self.overlap.there
-            and all(each.device.type == "cpu" for each in self.training.model.parameters()),
-        )
-        self.stopper.heard = self.waiting.heard
         self.tell(
             "run.began",
             step=self.number,
@@ -172,6 +163,11 @@ class Run:
         self.restarts.resumed(self.number, lambda: self.stopper.wanted)
         self.replicas = Replicas(self.config.replicas, self.training.model, self.control, self.tell)
         self.replicas.begin(self.number)
+        self.overlap = Overlap(self.training.model)
+        on_host = all(each.device.type == "cpu" for each in self.training.model.parameters())
+        every_s, by_phase = self.config.telemetry.waits_every_s, on_host and not self.overlap.there
+        self.waiting = Waiting(every_s, self.control, self.telemetry.waited, by_phase)
+        self.stopper.heard = self.waiting.heard
 
     @property
     def over(self) -> bool:

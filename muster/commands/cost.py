@@ -73,6 +73,8 @@ def cost(
         raise Problem("--since is not before --until or now", advice="swap them", exit=Exit.USAGE)
     if begin is None and accounting is None:
         begin = (end if end is not None else now) - timedelta(days=DAYS).total_seconds()
+    if stack and user:
+        raise Problem("the report of a cluster is of all users", advice="leave --user or --stack out", exit=Exit.USAGE)
     examined = run_of(stack) if stack else None
     priced = _prices(prices, price, currency)
     told = [_run(each) for each in runs or ()]

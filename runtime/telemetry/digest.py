@@ -33,7 +33,8 @@ class Digest:
             if isinstance(item, Waits):
                 self._metrics.waits(item)
                 if self._persistent is not None and (alarm := self._persistent.see(item)) is not None:
-                    self._alarm(alarm, item.last, slowest=item.rank, node=item.node, phase=item.phase)
+                    who = {"slowest": item.rank, "node": item.node, "phase": item.phase} if alarm.rings else {}
+                    self._alarm(alarm, item.last, **who)
                 continue
             # A tensor is read here: this thread may wait for the device, the training thread need not.
             step = replace(item, loss=_number(item.loss), grad_norm=_number(item.grad_norm))

@@ -84,23 +84,22 @@ class Persistent:
 
     def __init__(self, times: int) -> None:
         self._times = times
-        self._node: str | None = None
+        self._latest: str | None = None
         self._row = 0
-        self._calm = 0
-        self._rings = False
+        self._without = 0
+        self.node: str | None = None
+        """For which it rings."""
 
     def see(self, waits: Waits) -> Alarm | None:
-        """An alarm that begins, or one that ends after as many times without."""
-        if waits.share >= LIMIT:
-            self._row = self._row + 1 if waits.node == self._node else 1
-            self._node = waits.node
-        else:
-            self._row = 0
-        self._calm = 0 if self._row else self._calm + 1
-        if not self._rings and self._row >= self._times:
-            self._rings = True
-        elif self._rings and self._calm >= self._times:
-            self._rings = False
+        """An alarm that begins, for another node than before too, or one that ends after as many times without it."""
+        slow = waits.node if waits.share >= LIMIT else None
+        self._row = self._row + 1 if slow is not None and slow == self._latest else int(slow is not None)
+        self._latest = slow
+        self._without = self._without + 1 if slow != self.node else 0
+        if slow is not None and slow != self.node and self._row >= self._times:
+            self.node, self._without = slow, 0
+        elif self.node is not None and self._without >= self._times:
+            self.node = None
         else:
             return None
-        return Alarm("straggler", self._rings, waits.share, 0.0, LIMIT)
+        return Alarm("straggler", self.node is not None, waits.share, 0.0, LIMIT)

@@ -53,6 +53,7 @@ def test_without_journals_and_prices_it_says_that_nothing_is_known(muster: Muste
         [*FILE, "--prices", "missing.yaml"],
         [*FILE, "--since", "2026-01-02", "--until", "2026-01-01"],
         [*FILE, "--price", "nan"],
+        [*FILE, "--user", "ada", "--stack", "lab"],
         [*FILE, "--price", "-1"],
         [*FILE, "--currency", "far too long a word"],
         ["--accounting", "sacct.bin"],

@@ -74,6 +74,9 @@ def test_an_alarm_names_a_node_that_stays_the_slowest_and_ends_when_it_is_not() 
     assert [each is not None and each.rings for each in told] == [False] * 6 + [True]
     told = [alarms.see(seen("b", 0.01)) for _ in range(4)]
     assert [None if each is None else each.rings for each in told] == [None, None, False, None]
+    told = [alarms.see(seen(node, 0.2)) for node in "bbbaaa"]
+    assert [each is not None and each.rings for each in told] == [False, False, True, False, False, True]
+    assert alarms.node == "a"
     assert all(Persistent(3).see(seen("b", 0.01)) is None for _ in range(9))
 
 
