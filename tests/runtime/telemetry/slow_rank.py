@@ -1,7 +1,8 @@
 """Ranks of which one may come late to each step: python slow_rank.py CONFIG RANK PHASE by_hand|wrapped
 
-RANK spends LATE_S longer than the others in PHASE; at -1 all ranks do. Gradients are summed by hand in the phase
-`communication`, or in a backward pass by DistributedDataParallel. Each rank says how long it was late in each step.
+RANK spends LATE_S longer than the others in PHASE; at -1 all ranks do, at -2 another in each step. Gradients are summed
+by hand in the phase `communication`, or in a backward pass by DistributedDataParallel. Each rank says how long it was
+late in a step.
 """
 
 import sys
@@ -26,10 +27,11 @@ def main(config: str, late: int, where: str, wrap: bool) -> None:
     run = Run(config, model=used, optimizer=optimizer)
     slept = []
     with run:
-        for _ in run.steps():
+        for number in run.steps():
+            slow = late == -1 or place.rank == (number % place.world if late == -2 else late)
             for name in ("data", "forward"):
                 with run.phase(name):
-                    if name == where and late in (place.rank, -1):
+                    if name == where and slow:
                         began = time.perf_counter()
                         time.sleep(LATE_S)
                         slept.append(time.perf_counter() - began)

@@ -153,6 +153,12 @@ def test_ranks_that_are_all_as_slow_wait_for_nobody(jobs: Jobs, tmp_path: Path) 
     assert sum(line.seconds for line in lines) < 0.5 * slept_s * steps
 
 
+def test_waits_count_also_where_the_slowest_is_another_in_each_step(jobs: Jobs, tmp_path: Path) -> None:
+    lines, slept_s = told(jobs, tmp_path, -2, "forward", "by_hand", 3, 40)
+    injected_s = slept_s * sum(line.last - line.first + 1 for line in lines) * 2 / 3
+    assert 0.7 < sum(line.seconds for line in lines) / injected_s < 3
+
+
 def test_waits_that_hide_in_a_backward_pass_are_measured_too(jobs: Jobs, tmp_path: Path) -> None:
     lines, slept_s = told(jobs, tmp_path, 1, "forward", "wrapped", 2, 60)
     assert lines[0].first == 1
