@@ -3,9 +3,9 @@
 python benchmarks/telemetry_overhead.py
 
 Half of a step is Python, which holds the interpreter's lock, half is a matrix product, which does not. Blocks of steps
-with and without telemetry take turns. With it: log file, Prometheus' server, goodput, alarms, hardware, and traces sent
-to a receiver in a process of its own, of the usual sample and of every step. The first turn is shown and not counted:
-the process itself is new.
+with and without telemetry take turns. With it: log file, Prometheus' server, goodput, alarms, hardware, waits for the
+slowest rank, and traces sent to a receiver in a process of its own, of the usual sample and of every step. The first
+turn is shown and not counted: the process itself is new.
 """
 
 import os
@@ -24,8 +24,10 @@ from typing import Any
 import numpy as np
 
 from benchmarks.record import begin
+from runtime.control import Rows
 from runtime.place import Place
 from runtime.telemetry import Telemetry, TelemetryConfig
+from runtime.telemetry.waiting import Waiting
 
 STEP_S = 0.05
 WARM = 5
@@ -33,6 +35,21 @@ STEPS = 60
 PAIRS = 7
 ALLOWED = 0.01
 PHASES = ("forward", "backward", "communication", "optimizer")
+
+
+class Peers:
+    """Rank 0 of two, whose peer sends the same: what waits for the slowest cost, without the network."""
+
+    def __init__(self) -> None:
+        self.place = Place(world=2, local_world=2)
+
+    def gather(self, value: bytes) -> list[bytes]:
+        """Both names."""
+        return [value, value]
+
+    def begin_rows(self, *values: int) -> Rows:
+        """Both rows."""
+        return Rows([values, values])
 
 
 class Work:
@@ -94,6 +111,7 @@ def without(work: Work) -> dict[str, float]:
 def with_it(work: Work, config: TelemetryConfig) -> dict[str, float]:
     """A block with telemetry: seconds of a step by the wall, of the lanes' threads, of the training thread's calls."""
     telemetry = Telemetry(config, Place())
+    waiting = Waiting(config.waits_every_s, Peers(), telemetry.waited, by_phase=True)  # type: ignore[arg-type]
     for number in range(WARM):  # what is done once is no part of a step: files, connections, first readings
         with telemetry.phase(PHASES[0]):
             for _ in PHASES:
@@ -110,7 +128,8 @@ def with_it(work: Work, config: TelemetryConfig) -> dict[str, float]:
         for name in PHASES:
             with telemetry.phase(name):
                 work.part(len(PHASES))
-        telemetry.step_done(number, samples=32, tokens=4096, loss=1.0, grad_norm=0.5)
+        done = telemetry.step_done(number, samples=32, tokens=4096, loss=1.0, grad_norm=0.5)
+        waiting.heard(number, STEP_S, waiting.done(number, done))
         if number % 10 == 0:
             telemetry("checkpoint.saved", step=number, seconds=1.0, bytes=10**9)
     wall = time.perf_counter() - started
@@ -122,7 +141,8 @@ def with_it(work: Work, config: TelemetryConfig) -> dict[str, float]:
         for name in PHASES:
             with telemetry.phase(name):
                 pass
-        telemetry.step_done(number, samples=32, tokens=4096, loss=1.0, grad_norm=0.5)
+        done = telemetry.step_done(number, samples=32, tokens=4096, loss=1.0, grad_norm=0.5)
+        waiting.heard(number, STEP_S, waiting.done(number, done))
     calls = time.thread_time() - spent
     telemetry.close(30)
     if any(telemetry.dropped.values()):

@@ -55,6 +55,21 @@ class Control:
         except RuntimeError as lost:
             raise PeerLostError(str(lost)) from None
 
+    def begin_rows(self, *values: int) -> "Rows":
+        """Each rank's values to rank 0, as many on each, without waiting for anybody."""
+        if self._group is None:
+            return Rows([values])
+        import torch
+        import torch.distributed as dist
+
+        own = torch.tensor(values, dtype=torch.int64)
+        found = [torch.zeros_like(own) for _ in range(self.place.world)] if self.place.rank == 0 else None
+        try:
+            work = dist.gather(own, found, dst=0, group=self._group, async_op=True)
+        except RuntimeError as lost:
+            raise PeerLostError(str(lost)) from None
+        return Rows([], own, found, work)
+
     def gather(self, value: bytes, limit: int = 1 << 20) -> list[bytes]:
         """Every rank's value, by rank. Raises ValueError for one of more than `limit` bytes, on every rank."""
         (longest,) = self.highest(len(value))
@@ -131,3 +146,25 @@ class Pending:
         except RuntimeError as lost:
             raise PeerLostError(str(lost)) from None
         return tuple(int(each) for each in self._tensor)
+
+
+class Rows:
+    """Values of all ranks, on their way to rank 0."""
+
+    def __init__(self, rows: list[tuple[int, ...]], own: Any = None, found: Any = None, work: Any = None) -> None:
+        self._rows, self._own, self._found, self._work = rows, own, found, work
+
+    @property
+    def here(self) -> bool:
+        """Whether this rank's part is done: then `wait` does not wait."""
+        return self._work is None or bool(self._work.is_completed())
+
+    def wait(self) -> list[tuple[int, ...]]:
+        """The values by rank; none on other ranks than 0. Raises PeerLostError."""
+        if self._work is None:
+            return self._rows
+        try:
+            self._work.wait()
+        except RuntimeError as lost:
+            raise PeerLostError(str(lost)) from None
+        return [tuple(each.tolist()) for each in self._found or ()]

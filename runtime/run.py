@@ -45,6 +45,7 @@ from runtime.stops.signals import watch
 from runtime.stops.stop import Stop, Stopper
 from runtime.telemetry import Telemetry
 from runtime.telemetry.overlap import Overlap
+from runtime.telemetry.waiting import Waiting
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -141,7 +142,6 @@ class Run:
         self.schedule = Schedule(self.config.save, self.control, self.number)
         self.schedule.failures, self.schedule.observed_s = self.restarts.failures()
         self.losses = Losses(self.config.loss, self.control, self.number, self.tell)
-        self.overlap = Overlap(self.training.model)
         self.tell(
             "run.began",
             step=self.number,
@@ -163,6 +163,11 @@ class Run:
         self.restarts.resumed(self.number, lambda: self.stopper.wanted)
         self.replicas = Replicas(self.config.replicas, self.training.model, self.control, self.tell)
         self.replicas.begin(self.number)
+        self.overlap = Overlap(self.training.model)
+        on_host = all(each.device.type == "cpu" for each in self.training.model.parameters())
+        every_s, by_phase = self.config.telemetry.waits_every_s, on_host and not self.overlap.there
+        self.waiting = Waiting(every_s, self.control, self.telemetry.waited, by_phase)
+        self.stopper.heard = self.waiting.heard
 
     @property
     def over(self) -> bool:
@@ -231,7 +236,7 @@ class Run:
         used = self.data.used(batches) if self.data is not None else 0
         self.boundary.at(self.number)
         rate = used // self.place.world if samples is None else samples
-        self.telemetry.step_done(
+        done = self.telemetry.step_done(
             self.number,
             samples=rate,
             tokens=tokens,
@@ -244,7 +249,7 @@ class Run:
         self.watchdog.beat(self.number)
         self._look_at_replicas()
         self._look_at_saves()
-        self.stop = self.stopper.at_boundary(self.number)
+        self.stop = self.stopper.at_boundary(self.number, talked_s=self.waiting.done(self.number, done))
         # After a step that was left out, the weights are the old ones: saves of a bad stretch would push out good ones.
         if self.stop is None and self.schedule.due(self.number) and useful:
             with self.phase("checkpoint"):
@@ -313,6 +318,7 @@ class Run:
         forget(self.training.scaler)
         self.number = self._saved = self._stands = resumed.step
         self.losses.went_back(resumed.step)
+        self.waiting.back()
         self.schedule.back(resumed.step)
         self.boundary.at(self.number)
         self._useful = True
@@ -378,6 +384,7 @@ class Run:
         self._rate.close()
         self.watchdog.close()
         self.checkpointer.close(self.limits.closing_s)
+        self.waiting.close()
         self.control.close()
         self.telemetry.close(min(5.0, self.limits.closing_s))
 

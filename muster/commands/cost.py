@@ -11,6 +11,7 @@ from rich.text import Text
 
 from muster.commands.nodes import Json
 from muster.console import Problem, document, out, progress, result, table
+from muster.efficiency import put, run_of, waited_for
 from policies.exits import Exit
 from policies.reading import PolicyError
 from policies.reading import read as read_yaml
@@ -60,6 +61,9 @@ def cost(
     ] = None,
     currency: Annotated[str, typer.Option(help="What prices are in.")] = "",
     html: Annotated[Path | None, typer.Option(help="Write the page, with pictures, into this file.")] = None,
+    stack: Annotated[
+        str | None, typer.Option(help="Show it in the report of this stack's newest certification run too.")
+    ] = None,
     as_json: Json = False,
 ) -> int:
     """Say what GPU time was spent on and what useful steps cost, from Slurm's accounting and the runs' journals."""
@@ -69,6 +73,9 @@ def cost(
         raise Problem("--since is not before --until or now", advice="swap them", exit=Exit.USAGE)
     if begin is None and accounting is None:
         begin = (end if end is not None else now) - timedelta(days=DAYS).total_seconds()
+    if stack and user:
+        raise Problem("the report of a cluster is of all users", advice="leave --user or --stack out", exit=Exit.USAGE)
+    examined = run_of(stack) if stack else None
     priced = _prices(prices, price, currency)
     told = [_run(each) for each in runs or ()]
     try:
@@ -81,12 +88,15 @@ def cost(
     if html:
         html.parent.mkdir(parents=True, exist_ok=True)
         html.write_text(page(made), encoding="utf-8", errors="replace")
+    written = put(made, *examined) if examined else None
     if as_json:
         document(made.model_dump(mode="json"))
     else:
         _print(made)
         if html:
             result(f"page: {html}")
+        if written:
+            result(f"report: {written}")
     return Exit.INCOMPLETE if made.problems else Exit.PASS
 
 
@@ -155,6 +165,8 @@ def _print(made: Report) -> None:
     _tables("week", [(week.week, week) for week in made.weeks], made.currency)
     _tables("user", _most([(user.user, user) for user in made.users]), made.currency)
     _tables("job", _most([(job.id, job) for job in made.jobs]), made.currency)
+    for index, line in enumerate(waited_for(made.jobs)):
+        result(("" if index else "\n") + visible(line, 200))
     result("")
     result("– means not measured, which is not zero")
     for problem in made.problems:
@@ -173,7 +185,7 @@ def _tables(title: str, found: Sequence[tuple[str, Sum]], currency: str) -> None
 
 
 def _table(title: str, found: Sequence[tuple[str, Sum]], currency: str) -> object:
-    lost = [Cause.START, Cause.CHECKPOINT, Cause.DATA, Cause.FAILURE, Cause.IDLE, Cause.UNKNOWN]
+    lost = [Cause.START, Cause.CHECKPOINT, Cause.DATA, Cause.FAILURE, Cause.STRAGGLER, Cause.IDLE, Cause.UNKNOWN]
     short = [NAMES[cause].split(" ")[0] for cause in lost[:-1]]
     rows = table(title, "GPU-hours", "cost", "goodput", *short, "not explained", "queue h", "steps", "busy", "comm.")
     for label, each in found:

@@ -13,6 +13,7 @@ from rich.text import Text
 from muster.admission import unusable
 from muster.commands.nodes import Json, Stack, files
 from muster.console import Problem, document, result, say
+from muster.efficiency import efficiency
 from muster.look import look
 from muster.standing import DEFAULT_STACK, standing
 from policies import evidence
@@ -120,7 +121,7 @@ def report(
         found = evidence.load(folder)
     except EvidenceError as error:
         raise Problem(str(error)) from None
-    paths = write_report(found, folder)
+    paths = write_report(found, folder, efficiency(folder))
     if as_json:
         document(files(paths))
     else:

@@ -15,6 +15,7 @@ from muster.admission import admit, pool_nodes
 from muster.certify import certify as run_certification
 from muster.certify import fault
 from muster.console import Problem, document, out, result, say, table
+from muster.efficiency import efficiency
 from muster.standing import DEFAULT_STACK, Standing, standing
 from policies import evidence, keys
 from policies.certificate import CertificateError, verify
@@ -107,7 +108,8 @@ def certification(stack: str, names: list[str]) -> Certification:
     say(f"examining {len(cluster.plan.nodes)} of {len(cluster.plan.nodes)} nodes")
     with cluster.alone():
         run = asyncio.run(run_certification(cluster, chosen, say))
-        report = write_report(run, evidence.save(run, cluster.reports, datetime.now(UTC)))
+        folder = evidence.save(run, cluster.reports, datetime.now(UTC))
+        report = write_report(run, folder, efficiency(folder))
         refused = {name: given.refused[0] for name, given in run.awards.items() if given.refused}
         nodes, done = admit(cluster, refused | others_at_fault(run), {each.node: each for each in run.examinations})
     return Certification(run, report, nodes, done)

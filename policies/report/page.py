@@ -12,6 +12,7 @@ from policies.evidence import Run
 from policies.fabric import FabricResult
 from policies.gate import GateDecision
 from policies.report import pictures
+from policies.report.efficiency import Efficiency
 from policies.report.matrix import EXAMINATION, WORST_FIRST, Matrix
 from policies.report.names import fold
 from policies.report.template import environment, style
@@ -58,7 +59,7 @@ class Task:
     keeps_out: bool
 
 
-def page(run: Run, matrix: Matrix) -> str:
+def page(run: Run, matrix: Matrix, efficiency: Efficiency | None = None) -> str:
     """The page's HTML. Pure: the same run gives the same page."""
     return (
         _environment()
@@ -66,13 +67,14 @@ def page(run: Run, matrix: Matrix) -> str:
         .render(
             run=run,
             matrix=matrix,
+            efficiency=efficiency,
             tasks=tasks(matrix),
             many=_MANY,
             reasons=_reasons(run.gate),
             symbols=SYMBOLS,
             states=State,
             order=[State.PASS, *WORST_FIRST[:-1]],
-            style=style(),
+            style=style() + (efficiency.style if efficiency else ""),
             pairs=pictures.pairs(run.fabric.pairs) if run.fabric else "",
             curve=pictures.curve,
             topology=_drawing(run.topology),

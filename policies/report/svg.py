@@ -19,8 +19,14 @@ def text(x: float, y: float, words: str, anchor: str, kind: str) -> Markup:
     )
 
 
-def svg(width: float, height: float, parts: Sequence[Markup], title: str) -> Markup:
-    """The picture, never wider than its width in pixels."""
+def svg(width: float, height: float, parts: Sequence[Markup], title: str, kind: str = "") -> Markup:
+    """The picture, never wider than its width in pixels. `kind` is its class."""
     return Markup(
-        '<svg viewBox="0 0 {0:.0f} {1:.0f}" style="max-width:{0:.0f}px" role="img" aria-label="{2}">{3}</svg>'
-    ).format(width, height, visible(title), Markup("").join(parts))
+        '<svg viewBox="0 0 {0:.0f} {1:.0f}" style="max-width:{0:.0f}px"{4} role="img" aria-label="{2}">{3}</svg>'
+    ).format(
+        width,
+        height,
+        visible(title),
+        Markup("").join(parts),
+        Markup(' class="{}"').format(kind) if kind else "",
+    )

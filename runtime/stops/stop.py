@@ -55,6 +55,11 @@ class StopConfig(BaseModel):
     limit_s: float | None = Field(gt=0, default=None)
 
 
+Heard = Callable[[int, float, float | None], None]
+"""A step, the longest time that a rank took for the one before it, and the shortest that a rank was in communication
+in it, of those that measured it. Seconds."""
+
+
 @dataclass(frozen=True)
 class Stop:
     """The agreement to stop after `step`; the same on every rank.
@@ -99,6 +104,8 @@ class Stopper:
         self._save_s, self._step_s = config.save_s, 0.0
         self._boundary: float | None = None
         self._stop: Stop | None = None
+        self.heard: Heard = lambda _step, _step_s, _talked_s: None
+        """Is told of each step that all ranks did, the same on all of them, when its agreement is read."""
 
     def ask(self) -> None:
         """Asks for a stop from within the program, on this rank or on all."""
@@ -119,8 +126,9 @@ class Stopper:
         ends = [at + self._grace_s for at in came if at is not None]
         return min(ends if self._until is None else [*ends, self._until], default=None)
 
-    def at_boundary(self, step: int, wait: bool = False) -> Stop | None:
+    def at_boundary(self, step: int, wait: bool = False, talked_s: float | None = None) -> Stop | None:
         """After step `step`: the agreement to stop here, if there is one. With `wait`, at once and not a step later.
+        `talked_s` is this rank's time in the step's communication, if it was measured, of which `heard` gets the least.
 
         Once there is a Stop, every later call returns it. Raises PeerLostError if a rank did not come within the
         control's limit, DesyncError if the ranks are at different steps.
@@ -132,7 +140,7 @@ class Stopper:
             self._step_s = now - self._boundary
         if self._pending is not None and self._decide(self._read(), step):
             return self._stop
-        self._pending = self._cast(step)
+        self._pending = self._cast(step, talked_s=talked_s)
         slow = self._agreed is None or self._agreed.step_s >= AT_ONCE_S
         if wait or slow or self.place.world == 1:
             self._decide(self._read(), step)
@@ -156,11 +164,11 @@ class Stopper:
         self._destroy()
         return exit
 
-    def _cast(self, step: int | None, exit: Exit = Exit.DONE) -> "_Ballot":
+    def _cast(self, step: int | None, exit: Exit = Exit.DONE, talked_s: float | None = None) -> "_Ballot":
         """This rank's part in an agreement; without a step, it has left its loop."""
         killed = self.killed()
         left_s = None if killed is None else killed - self._clock()
-        return _Ballot(self.control, self._reasons(), step, exit, left_s, self._save_s, self._step_s)
+        return _Ballot(self.control, self._reasons(), step, exit, left_s, self._save_s, self._step_s, talked_s)
 
     def _reasons(self) -> list[bool]:
         """Which of REASONS there are on this rank."""
@@ -178,6 +186,8 @@ class Stopper:
                 f"the ranks are at different steps, from {agreed.lowest_step} to {agreed.highest_step} · "
                 "every rank must call the step's end once for each step"
             )
+        if not agreed.someone_left:
+            self.heard(agreed.highest_step, agreed.step_s, agreed.talked_s)
         return agreed
 
     def _decide(self, agreed: "_Agreed", step: int) -> bool:
@@ -242,6 +252,7 @@ class _Agreed:
     left_s: float | None
     save_s: float
     step_s: float
+    talked_s: float | None
 
 
 class _Ballot:
@@ -256,6 +267,7 @@ class _Ballot:
         left_s: float | None,
         save_s: float,
         step_s: float,
+        talked_s: float | None = None,
     ) -> None:
         self._pending = control.begin_highest(
             *(int(each) for each in reasons),
@@ -267,12 +279,14 @@ class _Ballot:
             -NEVER_MS if left_s is None else -_ms(left_s),
             _ms(save_s),
             _ms(step_s),
+            -NEVER_MS if talked_s is None else -round(talked_s * 1e6),
         )
 
     def read(self) -> _Agreed:
         """Waits for it. Raises PeerLostError."""
         values = self._pending.wait()
-        flags, (left, stays, exit, highest, lowest, hurry, save, step) = values[: len(REASONS)], values[len(REASONS) :]
+        flags, rest = values[: len(REASONS)], values[len(REASONS) :]
+        left, stays, exit, highest, lowest, hurry, save, step, talked = rest
         return _Agreed(
             reasons=tuple(name for name, flag in zip(REASONS, flags, strict=True) if flag),
             someone_left=bool(left),
@@ -283,6 +297,7 @@ class _Ballot:
             left_s=None if hurry == -NEVER_MS else -hurry / 1000,
             save_s=save / 1000,
             step_s=step / 1000,
+            talked_s=None if talked == -NEVER_MS else -talked / 1e6,
         )
 
 

@@ -129,6 +129,8 @@ class TelemetryConfig(Strict):
     loki: Loki | None = None
     hardware_every_s: float = Field(default=10.0, ge=0)
     """How often a node's leader measures its hardware; 0 never."""
+    waits_every_s: float = Field(default=30.0, ge=0)
+    """How often rank 0 is told what the others waited for the slowest; 0 never. The same on all ranks."""
     worth: Worth = Worth()
     alarms: Alarms | None = Alarms()
     tensorboard: Path | None = None

@@ -56,6 +56,23 @@ class Beat(Entry):
     """Share of the last moment with a kernel running (NVML), mean over the GPUs of rank 0's node. None: not known."""
 
 
+class Waited(Entry):
+    """In steps `first` to `last` ranks waited for the slowest of them. All figures are means over the ranks."""
+
+    kind: Literal["waited"] = "waited"
+    first: int = Field(ge=0)
+    last: int = Field(ge=0)
+    seconds: float = Field(ge=0)
+    """That a rank waited in these steps, beyond what the slowest did."""
+    parts: dict[str, Annotated[float, Field(ge=0)]] = Field(default_factory=dict, max_length=32)
+    """Seconds of a rank in the phases of these steps that are its own."""
+    rank: int = Field(ge=0)
+    """The slowest."""
+    node: str = Field(max_length=256)
+    phase: str | None = Field(default=None, max_length=64)
+    """In which it was slow; None where that is not known."""
+
+
 class Carried(Entry):
     """All of an older journal in one line."""
 
@@ -71,7 +88,7 @@ class Carried(Entry):
     starts: int
 
 
-Line = Annotated[Started | Stepped | Back | Beat | Carried, Field(discriminator="kind")]
+Line = Annotated[Started | Stepped | Back | Beat | Waited | Carried, Field(discriminator="kind")]
 LINE: TypeAdapter[Line] = TypeAdapter(Line)
 
 

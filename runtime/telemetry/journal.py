@@ -9,8 +9,8 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from runtime.place import Place
-from runtime.telemetry.goodput import LINE, Back, Beat, Carried, Goodput, Ledger, Line, Started, Stepped
-from runtime.telemetry.record import Event, Step
+from runtime.telemetry.goodput import LINE, Back, Beat, Carried, Goodput, Ledger, Line, Started, Stepped, Waited
+from runtime.telemetry.record import Event, Step, Waits
 from runtime.telemetry.steps import PHASES
 
 COMPACT_BYTES = 1 << 20
@@ -67,11 +67,14 @@ class Journal:
         self._written_s = self._clock()
         self._write(Started(at_s=self._written_s, attempt=place.attempt[:256], world=place.world))
 
-    def take(self, batch: list[Step | Event]) -> None:
-        """Takes steps and events in, and writes every few seconds and at each saved checkpoint."""
+    def take(self, batch: list[Step | Event | Waits]) -> None:
+        """Takes steps, waits and events in, and writes every few seconds and at each saved checkpoint."""
         for item in batch:
             if isinstance(item, Step):
                 self._stepped(item)
+            elif isinstance(item, Waits):
+                self._settle()
+                self._write(_waited(item))
             elif item.name == RESTORED and item.step is not None:
                 self._settle()
                 self._write(Back(at_s=item.at_ns / 1e9, step=max(-1, item.step)))
@@ -166,6 +169,19 @@ def history(path: Path) -> Iterator[Line]:
                 continue
             ledger.take(entry)
             yield entry
+
+
+def _waited(item: Waits) -> Waited:
+    return Waited(
+        at_s=item.at_ns / 1e9,
+        first=item.first,
+        last=item.last,
+        seconds=item.waited_s,
+        parts={name: round(seconds, 6) for name, seconds in item.parts.items()},
+        rank=item.rank,
+        node=item.node[:256],
+        phase=item.phase,
+    )
 
 
 def _added(parts: dict[str, float], more: dict[str, int]) -> dict[str, float]:

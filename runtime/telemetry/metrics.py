@@ -11,7 +11,7 @@ from runtime.telemetry.alarms import Alarm
 from runtime.telemetry.config import Worth
 from runtime.telemetry.goodput import Goodput
 from runtime.telemetry.hardware import Reading
-from runtime.telemetry.record import Event, Step
+from runtime.telemetry.record import Event, Step, Waits
 from runtime.telemetry.redact import Redactor
 from runtime.telemetry.steps import PHASES
 
@@ -132,6 +132,14 @@ class Metrics:
             ("goodput_cost_per_useful_step", "Cost of one useful step", sum_.cost_per_useful_step),
         ):
             self._one("gauge", name, about).set(value)
+
+    def waits(self, waits: Waits) -> None:
+        """Takes the ranks' waits for the slowest in; on rank 0."""
+        about = "Time of ranks in steps, waiting for the slowest, mean over ranks"
+        self._one("counter", "straggler_seconds", about).inc(waits.waited_s)
+        about = "What of the latest steps looked at it was"
+        self._one("gauge", "straggler_ratio", about).set(waits.share)
+        self._one("gauge", "straggler_rank", "The slowest rank of these steps").set(waits.rank)
 
     def alarm(self, alarm: Alarm) -> None:
         """Says whether a signal is out of its history."""

@@ -29,6 +29,11 @@ class Overlap:
         self._steps = 0
         self._seen = -1
 
+    @property
+    def there(self) -> bool:
+        """Whether the model hides communication and may say how much."""
+        return self._told is not None
+
     def sample(self) -> Communication | None:
         """At each step's boundary: what was measured since the last time, every hundredth step. Never raises."""
         self._steps += 1

@@ -75,6 +75,31 @@ class Step:
         return (self.end_ns - self.start_ns) / 1e9
 
 
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """What the ranks waited for the slowest of them in steps `first` to `last`, told on rank 0. Seconds, of one rank:
+    means over all.
+    """
+
+    at_ns: int
+    first: int
+    last: int
+    waited_s: float
+    seconds: float
+    """Of all that the steps took."""
+    parts: dict[str, float]
+    rank: int
+    """The slowest: the one that waited least."""
+    node: str
+    phase: str | None
+    """In which the slowest spent its time while the others were done; None where its phases do not tell."""
+
+    @property
+    def share(self) -> float:
+        """Of the steps' time."""
+        return self.waited_s / self.seconds if self.seconds > 0 else 0.0
+
+
 def level_of(name: str) -> str:
     """The level of an event that does not say it: by the last word of its name, as in `checkpoint.emergency_failed`."""
     word = name.replace("_", ".").rpartition(".")[2]

@@ -23,7 +23,7 @@ from runtime.telemetry.log import Bridge, LogFile, console, json_line
 from runtime.telemetry.loki import LokiPush
 from runtime.telemetry.metrics import Metrics
 from runtime.telemetry.overlap import Communication
-from runtime.telemetry.record import FIELDS_LIMIT, LEVELS, Event, Step, level_of, plain
+from runtime.telemetry.record import FIELDS_LIMIT, LEVELS, Event, Step, Waits, level_of, plain
 from runtime.telemetry.redact import Redactor
 from runtime.telemetry.scrape import Answers, Pushes
 from runtime.telemetry.steps import Phase, Stopwatch
@@ -82,15 +82,16 @@ class Telemetry:
         grad_norm: Any = None,
         useful: bool = True,
         communication: Communication | None = None,
-    ) -> None:
+    ) -> Step | None:
         """Ends a step. `samples` and `tokens` are this rank's own; `loss` and `grad_norm` numbers or tensors of one.
 
         A tensor is read on another thread: a step does not wait for the device. `useful` is False for a step whose
-        update was skipped. `communication` is what hides in a backward pass, where that was measured.
+        update was skipped. `communication` is what hides in a backward pass, where that was measured. Returns what was
+        told, None where nothing was.
         """
         try:
             if not self._open:
-                return
+                return None
             self._step = step
             record = self._watch.done(
                 step,
@@ -104,8 +105,15 @@ class Telemetry:
             if record is not None:
                 for lane in self._steps:
                     lane.put(record)
-        except Exception:  # noqa: S110
-            pass
+            return record
+        except Exception:
+            return None
+
+    def waited(self, waits: Waits) -> None:
+        """What the ranks waited for the slowest; on rank 0."""
+        if self._open:
+            for lane in self._steps:
+                lane.put(waits)
 
     @property
     def dropped(self) -> dict[str, int]:

@@ -7,7 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sample_runs
 
+from muster.standing import Standing
+from policies import evidence
 from policies.exits import Exit
 from validation.efficiency import sacct
 from validation.efficiency.accounting import Accounting, AccountingError, parse
@@ -29,7 +32,9 @@ def test_the_document_is_what_its_published_schema_says(muster: Muster) -> None:
     schema = json.loads((ROOT / "docs/reference/cost.schema.json").read_text())
     assert set(found) == set(schema["properties"])
     assert found["total"]["useful_steps"] == pytest.approx(57_600)
-    assert found["total"]["causes"]["straggler"] == {"gpu_hours": None, "measured_gpu_hours": 0}
+    stragglers = {each["id"]: each["causes"]["straggler"]["gpu_hours"] for each in found["jobs"]}
+    assert {job for job, hours in stragglers.items() if hours is not None} == {"4250"}  # the first has an older journal
+    assert [each["slowest"][0]["node"] for each in found["jobs"] if each["slowest"]] == ["gpu-3"]
 
 
 def test_without_journals_and_prices_it_says_that_nothing_is_known(muster: Muster) -> None:
@@ -48,6 +53,7 @@ def test_without_journals_and_prices_it_says_that_nothing_is_known(muster: Muste
         [*FILE, "--prices", "missing.yaml"],
         [*FILE, "--since", "2026-01-02", "--until", "2026-01-01"],
         [*FILE, "--price", "nan"],
+        [*FILE, "--user", "ada", "--stack", "lab"],
         [*FILE, "--price", "-1"],
         [*FILE, "--currency", "far too long a word"],
         ["--accounting", "sacct.bin"],
@@ -142,9 +148,63 @@ def test_the_page_needs_nothing_beside_it_and_has_every_week_and_user(muster: Mu
     assert "default-src 'none'" in page
     for outside in ("<script", "http://", "https://", "<img", "<link", "@import"):
         assert outside not in page
-    for shown in ("2025-W46", "2025-W47", "ada", "bob", "4250", "2,035.20 EUR", "stragglers (not measured)"):
+    for shown in ("2025-W46", "2025-W47", "ada", "bob", "4250", "2,035.20 EUR", "4250: rank 11"):
         assert shown in page
-    assert page.count('class="c-useful"') == 3  # two weeks and a user have a journal
+    assert page.count('class="key useful" style="flex') == 3  # two weeks and a user have a journal
+    assert page.count('class="job"') == 2  # as many jobs have both figures
+
+
+def test_a_figure_that_nobody_measured_is_said_on_the_page(muster: Muster, tmp_path: Path) -> None:
+    muster("cost", *FILE, "--html", str(tmp_path / "cost.html"))
+    page = (tmp_path / "cost.html").read_text()
+    assert "stragglers (not measured)" in page
+    assert "Not measured: no journal says what ranks waited" in page
+    assert "Not measured: no job has both figures" in page
+
+
+def section(cluster: Standing) -> str:
+    """What the report of the newest run says of efficiency."""
+    page = (cluster.reports / "latest" / "index.html").read_text()
+    return page.partition('<section id="efficiency">')[2].partition("</section>")[0]
+
+
+def test_the_clusters_report_shows_what_its_gpu_time_went_into(muster: Muster, cluster: Standing) -> None:
+    code, _, err = muster("cost", *FILE, "--stack", "lab")
+    assert (code, "muster certify first" in err) == (Exit.ERROR, True)
+    evidence.save(sample_runs.run(cluster.plan), cluster.reports, sample_runs.NOW)
+    assert muster("report")[0] is Exit.PASS
+    assert "Not measured" in section(cluster)
+    assert "<b>2025-W46</b>" not in section(cluster)
+
+    code, out, _ = muster("cost", *FILE, *PRICES, "--stack", "lab", str(EXAMPLE / "run"))
+    assert code is Exit.PASS
+    assert "report: " in out
+    shown = section(cluster)
+    assert "Not measured" not in shown
+    for word in ("<b>2025-W46</b>", 'href="cost.html"', "84.1%", "waited for gpu-3", "21.5"):
+        assert word in shown
+    assert (cluster.reports / "latest" / "cost.html").read_text().startswith("<!doctype html>")
+    assert muster("report")[0] is Exit.PASS  # written again, it is still there
+    assert section(cluster) == shown
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"version": 1}', "", '{"begin_s": 1e99}'])
+def test_figures_that_cannot_be_read_are_no_figures(muster: Muster, cluster: Standing, text: str) -> None:
+    evidence.save(sample_runs.run(cluster.plan), cluster.reports, sample_runs.NOW)
+    (cluster.reports / "latest" / "cost.json").write_text(text)
+    code, _, err = muster("report")
+    assert code is Exit.ERROR
+    assert "cost.json" in err
+    assert "fault in muster" not in err
+
+
+def test_times_that_no_calendar_has_are_no_figures(muster: Muster, cluster: Standing) -> None:
+    evidence.save(sample_runs.run(cluster.plan), cluster.reports, sample_runs.NOW)
+    muster("cost", *FILE, "--stack", "lab")
+    path = cluster.reports / "latest" / "cost.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"begin_s": 10**18}))
+    code, _, err = muster("report")
+    assert (code, "fault in muster" in err) == (Exit.ERROR, False)
 
 
 def test_without_a_file_sacct_is_asked_for_four_weeks_or_the_time_that_is_given(

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runtime.place import Place
-from runtime.telemetry.goodput import Back, Beat, Carried, Ledger, Line, Started, Stepped
+from runtime.telemetry.goodput import Back, Beat, Carried, Ledger, Line, Started, Stepped, Waited
 from runtime.telemetry.journal import RESTORED, Journal, history, read
 from runtime.telemetry.record import Event, Step
 from validation.efficiency.account import report
@@ -87,6 +87,63 @@ def test_without_a_journal_nothing_is_claimed() -> None:
     assert made_of.total.broken_gpu_hours == 80
     assert made_of.jobs[0].not_explained
     assert made([job()], prices=Prices()).total.cost is None
+
+
+def waited(first: int, last: int, seconds: float, rank: int = 3, node: str = "gpu-1", **more: object) -> Waited:
+    return Waited.model_validate(
+        {"at_s": 0, "first": first, "last": last, "seconds": seconds, "rank": rank, "node": node, **more}
+    )
+
+
+def test_waits_for_the_slowest_are_a_loss_whose_node_is_named() -> None:
+    lines = (
+        Started(at_s=0, attempt="1.0", world=8),
+        stepped(HOUR, 1, 100, HOUR, parts={"forward": 1.0}),
+        waited(1, 50, 360, rank=9, node="gpu-1", phase="forward"),
+        waited(51, 90, 180, rank=8, node="gpu-1", phase="data"),
+        stepped(2 * HOUR, 101, 200, HOUR, parts={"forward": 1.0}),
+        waited(91, 110, 72, rank=0, node="gpu-0"),
+    )
+    found = made([job(end_s=2 * HOUR)], Run("r", lines))
+    share = found.total.causes[Cause.STRAGGLER]
+    assert share.gpu_hours == pytest.approx(8 * (360 + 180 + 72) / HOUR)
+    assert share.measured_gpu_hours == pytest.approx(8 * 1.1)  # of 90 steps nobody knows
+    assert found.total.causes[Cause.USEFUL].gpu_hours == pytest.approx(16 - 8 * 612 / HOUR)
+    first, second = found.jobs[0].slowest
+    assert (first.node, first.ranks, first.phases) == ("gpu-1", [9, 8], ["forward", "data"])
+    assert (second.node, second.ranks, second.phases) == ("gpu-0", [0], [])
+    assert first.gpu_hours == pytest.approx(8 * 540 / HOUR)
+
+
+def test_what_rank_0_was_slow_in_counts_once() -> None:
+    """Seven of eight ranks waited while rank 0 waited for data: an eighth of that time went into data."""
+    lines = (
+        Started(at_s=0, attempt="1.0", world=8),
+        stepped(HOUR, 1, 100, HOUR, parts={"data": 800.0}),
+        waited(1, 60, 420, rank=0, phase="data", parts={"data": 60.0}),
+        waited(61, 100, 280, rank=0, phase="data", parts={"data": 40.0}),
+    )
+    found = made([job(end_s=HOUR)], Run("r", lines)).total
+    assert found.causes[Cause.DATA].gpu_hours == pytest.approx(8 * 100 / HOUR)
+    assert found.causes[Cause.STRAGGLER].gpu_hours == pytest.approx(8 * 700 / HOUR)
+    half = made([job(end_s=HOUR)], Run("r", lines[:-1])).total
+    assert half.causes[Cause.DATA].gpu_hours == pytest.approx(8 * (60 + 320) / HOUR)
+
+
+def test_waits_of_steps_that_were_undone_and_done_again_count_where_they_were() -> None:
+    lines = (
+        Started(at_s=0, attempt="1.0", world=8),
+        stepped(HOUR, 1, 100, HOUR),
+        waited(1, 100, 360),
+        Back(at_s=HOUR, step=50),
+        stepped(2 * HOUR, 51, 150, HOUR),
+        waited(51, 150, 720),
+        waited(51, 150, 720),  # a line that came twice
+    )
+    found = made([job(end_s=2 * HOUR)], Run("r", lines)).total
+    assert found.causes[Cause.STRAGGLER].gpu_hours == pytest.approx(8 * (180 + 720) / HOUR)
+    assert found.causes[Cause.FAILURE].gpu_hours == pytest.approx(4)
+    assert found.causes[Cause.STRAGGLER].measured_gpu_hours == pytest.approx(16)
 
 
 @pytest.mark.parametrize("parts", [{}, {"forward": 1.0}])
@@ -213,6 +270,17 @@ LINES = st.one_of(
     ),
     st.builds(Back, at_s=TIMES, step=st.integers(-1, 60)),
     st.builds(Beat, at_s=TIMES, gpu_busy=st.none() | st.floats(0, 1)),
+    st.builds(
+        Waited,
+        at_s=TIMES,
+        first=STEPS,
+        last=STEPS,
+        seconds=st.floats(0, 1e300),
+        parts=st.dictionaries(st.sampled_from(["data", "checkpoint"]), st.floats(0, 1e300)),
+        rank=st.integers(0, 3),
+        node=st.sampled_from(["a", "b\x1b"]),
+        phase=st.none() | st.sampled_from(["data", "rest"]),
+    ),
 )
 
 
@@ -246,6 +314,9 @@ def test_shares_add_up_nothing_is_negative_and_parts_make_the_whole(
         assert all(0 <= share.measured_gpu_hours <= each.gpu_hours + 1e-6 for share in each.causes.values())
         for ratio in (each.goodput, each.gpu_busy, each.communication):
             assert ratio is None or 0 <= ratio <= 1
+    for one in found.jobs:
+        waited = fsum(each.gpu_hours for each in one.slowest)
+        assert waited == pytest.approx(one.causes[Cause.STRAGGLER].gpu_hours or 0, abs=1e-6)
     for parts in (found.weeks, found.users, found.jobs):
         assert fsum(each.gpu_hours for each in parts) == pytest.approx(found.total.gpu_hours)
         assert fsum(each.cost or 0 for each in parts) == pytest.approx(found.total.cost or 0)

@@ -8,13 +8,27 @@ from math import fsum
 from typing import Any, TypeVar
 
 from validation.efficiency.accounting import Accounting, Job, Key
-from validation.efficiency.figures import JobFigures, Report, Share, Sum, UserFigures, WeekFigures
-from validation.efficiency.history import COMMUNICATION, PARTS, Attempt, Cause, Piece, Run, Told, owner, pieces, told
+from validation.efficiency.figures import JobFigures, Report, Share, Slowest, Sum, UserFigures, WeekFigures
+from validation.efficiency.history import (
+    COMMUNICATION,
+    PARTS,
+    Attempt,
+    Cause,
+    Piece,
+    Run,
+    Slow,
+    Told,
+    owner,
+    pieces,
+    told,
+)
 from validation.efficiency.prices import Prices
 
 T = TypeVar("T", bound=Sum)
 HOUR_S = 3600.0
 WEEK_S = 7 * 24 * 3600
+OFTEN = 0.1
+"""Share of what was waited for a node, from which on a rank of it is named."""
 NO_JOURNAL = "no journal was given for it"
 
 
@@ -51,6 +65,11 @@ class Slice:
     def cause(self, cause: Cause) -> float:
         """GPU-hours of a cause."""
         return self._causes.get(cause, 0.0)
+
+    @property
+    def unwatched(self) -> float:
+        """GPU-hours in steps in which waits for the slowest were not measured."""
+        return self.of.job.count * fsum(each.unwatched_s for each in self.pieces) / HOUR_S
 
     @cached_property
     def _causes(self) -> dict[Cause, float]:
@@ -140,12 +159,13 @@ def _explained(job: Job, starts: Sequence[tuple[Run, Told, Attempt]], now_s: flo
     stretches = [each for attempt in attempts for each in attempt.stretches]
     whole_told = bool(stretches) and all(each.parts for each in stretches)
     phases = {cause for name, cause in PARTS.items() if whole_told and name in known.phases}
+    watched = {Cause.STRAGGLER} if any(each.watched for each in stretches) else set()
     told_of = Told(attempts, known.blind_until_s, known.phases if whole_told else frozenset())
     return Explained(
         job,
         end,
         tuple(pieces(job, attempts, told_of, end)),
-        measured=frozenset({Cause.USEFUL, Cause.START, Cause.FAILURE, Cause.IDLE, *phases}),
+        measured=frozenset({Cause.USEFUL, Cause.START, Cause.FAILURE, Cause.IDLE, *phases, *watched}),
         communication=whole_told and COMMUNICATION in known.phases,
         busy=tuple(each for attempt in attempts for each in attempt.busy),
         run=starts[0][0].name,
@@ -197,8 +217,28 @@ def _job(each: Slice, begin_s: float, end_s: float) -> JobFigures:
         [each], (begin_s, end_s), JobFigures,
         id=job.id, cluster=job.cluster, user=job.user, account=job.account, partition=job.partition, name=job.name,
         state=job.state, gpus=dict(job.gpus), start_s=job.start_s, end_s=job.end_s,
-        run=each.of.run, not_explained=each.of.why_not,
+        run=each.of.run, not_explained=each.of.why_not, slowest=_slowest(each),
     )  # fmt: skip
+
+
+def _slowest(each: Slice) -> list[Slowest]:
+    """Nodes whose ranks the others waited for, most first."""
+    found: dict[Slow, list[float]] = {}
+    for piece in each.pieces:
+        for who, seconds in piece.slow.items():
+            found.setdefault(who, []).append(seconds)
+    waited = {who: each.of.job.count * fsum(seconds) / HOUR_S for who, seconds in found.items()}
+    most = sorted((who for who, hours in waited.items() if hours > 0), key=lambda who: (-waited[who], str(who)))
+    nodes: dict[str, list[Slow]] = {}
+    for who in most:
+        nodes.setdefault(who[0], []).append(who)
+    made = []
+    for node, them in nodes.items():
+        whole = fsum(waited[who] for who in them)
+        often = [who for who in them if waited[who] >= OFTEN * whole] or them[:1]
+        ranks, phases = (dict.fromkeys(each[at] for each in often) for at in (1, 2))
+        made.append(Slowest(node=node, ranks=list(ranks), phases=[each for each in phases if each], gpu_hours=whole))
+    return sorted(made, key=lambda found: (-found.gpu_hours, found.node))
 
 
 def _models(job: Job) -> str:
@@ -244,6 +284,8 @@ def _share(slices: Sequence[Slice], cause: Cause) -> Share:
     measured = fsum(each.gpu_hours for each in of)
     if cause is not Cause.UNKNOWN:
         measured = max(0.0, measured - fsum(each.cause(Cause.UNKNOWN) for each in of))
+    if cause is Cause.STRAGGLER:
+        measured = max(0.0, measured - fsum(each.unwatched for each in of))
     known = bool(of) and (measured > 0 or cause is Cause.UNKNOWN)
     return Share(gpu_hours=fsum(each.cause(cause) for each in of) if known else None, measured_gpu_hours=measured)
 

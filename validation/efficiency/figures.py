@@ -38,6 +38,15 @@ class Sum(Figures):
     communication_measured_gpu_hours: float
 
 
+class Slowest(Figures):
+    """A node whose ranks the others waited for."""
+
+    node: str
+    ranks: list[int] = Field(description="for which a tenth of it or more was waited, most first")
+    phases: list[str] = Field(description="in which they were slow, where that is known; `rest` is outside of all")
+    gpu_hours: float = Field(description="that ranks waited for it")
+
+
 class JobFigures(Sum):
     """One allocation."""
 
@@ -53,6 +62,7 @@ class JobFigures(Sum):
     end_s: int | None = Field(description="null while it runs")
     run: str | None = Field(description="the journal that explains it")
     not_explained: str | None = Field(description="why no journal explains it")
+    slowest: list[Slowest] = Field(description="whom its ranks waited for, most first; empty too where not measured")
 
 
 class UserFigures(Sum):

@@ -8,8 +8,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import TypeAlias
 
-from runtime.telemetry.goodput import Back, Beat, Carried, Line, Started, Stepped
+from runtime.telemetry.goodput import Back, Beat, Carried, Line, Started, Stepped, Waited
 from validation.efficiency.accounting import Job
 
 
@@ -32,7 +33,7 @@ class Cause(StrEnum):
 
 
 _WORDS = {
-    Cause.USEFUL: "steps that are in the run's history at its end, without their waits for data and checkpoints",
+    Cause.USEFUL: "steps in the run's history at its end, without their waits for data, checkpoints and stragglers",
     Cause.START: "from the job's start, or that of training, to the first step: images, imports, meeting, restoring",
     Cause.CHECKPOINT: "training stood still for a checkpoint",
     Cause.DATA: "training waited for data",
@@ -46,6 +47,13 @@ PARTS = {"data": Cause.DATA, "checkpoint": Cause.CHECKPOINT}
 COMMUNICATION = "communication"
 NO_STEP = 1 << 53
 """No run has so many: a line that says so is no record of steps."""
+LONGEST_S = 1e12
+"""No line on waits is about so long a time."""
+MOST_STRETCHES = 1000
+"""That one line on waits may be about."""
+
+Slow: TypeAlias = tuple[str, int, str | None]
+"""Node and rank that the others waited for, and the phase in which it was slow where that is known."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +77,10 @@ class Piece:
     step_s: float = 0.0
     """Time in steps of which the phases are known."""
     communication_s: float = 0.0
+    unwatched_s: float = 0.0
+    """Time in steps, not undone, of which nobody measured whether ranks waited for the slowest."""
+    slow: dict[Slow, float] = field(default_factory=dict)
+    """Seconds of waits for stragglers, by whom the ranks waited for."""
 
     def clipped(self, begin_s: float, end_s: float) -> "Piece | None":
         """The part of it between two times: each cause by its share. None where they do not meet."""
@@ -76,8 +88,16 @@ class Piece:
         if end <= begin:
             return None
         share = (end - begin) / (self.end_s - self.begin_s)
-        causes = {cause: seconds * share for cause, seconds in self.causes.items()}
-        return Piece(begin, end, causes, self.steps * share, self.step_s * share, self.communication_s * share)
+        return Piece(
+            begin,
+            end,
+            {cause: seconds * share for cause, seconds in self.causes.items()},
+            self.steps * share,
+            self.step_s * share,
+            self.communication_s * share,
+            self.unwatched_s * share,
+            {who: seconds * share for who, seconds in self.slow.items()},
+        )
 
 
 @dataclass
@@ -93,6 +113,17 @@ class Stretch:
     kept: int
     returned: bool
     """Whether the run went back to a checkpoint just before."""
+    watched: int = 0
+    """Of how many of its steps it is known what ranks waited."""
+    slow: dict[Slow, float] = field(default_factory=dict)
+    """Seconds of a rank in these steps, mean over the ranks, in which it waited for this one."""
+    means: dict[str, float] = field(default_factory=dict)
+    """What of `parts` is a mean over all ranks; the rest is rank 0's."""
+
+    @property
+    def count(self) -> int:
+        """Steps."""
+        return self.last - self.first + 1
 
 
 @dataclass
@@ -143,9 +174,37 @@ def told(lines: Iterable[Line]) -> Told:
             done.append(stretch)
             attempts[-1].stretches.append(stretch)
             returned = False
+        elif isinstance(line, Waited) and line.first <= line.last < NO_STEP:
+            _watch(attempts[-1].stretches, line)
         elif isinstance(line, Beat) and line.gpu_busy is not None:
             attempts[-1].busy.append((line.at_s, line.gpu_busy))
     return Told(attempts, blind, frozenset(name for each in done for name in each.parts))
+
+
+def _watch(stretches: Sequence[Stretch], line: Waited) -> None:
+    """What a line says of waits, among the stretches before it. There the phases become means over all ranks: what
+    rank 0 was slow in, the others waited for, and it must not count twice.
+    """
+    last, steps = line.last, line.last - line.first + 1
+    for stretch in reversed(stretches[-MOST_STRETCHES:]):
+        if last < line.first:
+            return
+        both = min(stretch.last, last) - max(stretch.first, line.first) + 1
+        last = min(last, stretch.first - 1)
+        if not 0 < both <= stretch.count - stretch.watched:
+            continue
+        known = stretch.watched
+        stretch.watched += both
+        who = (line.node, line.rank, line.phase)
+        stretch.slow[who] = stretch.slow.get(who, 0.0) + min(line.seconds, LONGEST_S) * both / steps
+        for name in PARTS:
+            if name in stretch.parts or name in line.parts:
+                # Of the steps that are still rank 0's, as many as these leave; theirs come in their place.
+                own = stretch.parts.get(name, 0.0) - stretch.means.get(name, 0.0)
+                mean = min(line.parts.get(name, 0.0), LONGEST_S) * both / steps
+                stretch.means[name] = stretch.means.get(name, 0.0) + mean
+                left = own * (1 - both / (stretch.count - known))
+                stretch.parts[name] = stretch.means[name] + left
 
 
 def _undo(done: list[Stretch], step: int) -> None:
@@ -204,7 +263,7 @@ class _Cutter:
         """Up to the end of some steps."""
         until = min(stretch.end_s, self._end_s)
         length = until - self._at_s
-        count = stretch.last - stretch.first + 1
+        count = stretch.count
         steps = stretch.useful * stretch.kept / count
         if length <= 0:
             self._owed += steps  # of a line as old as the one before it
@@ -213,6 +272,8 @@ class _Cutter:
         took = stretch.end_s - stretch.begin_s
         parts = {name: min(1.0, seconds / took) for name, seconds in stretch.parts.items()} if took > 0 else {}
         losses = {cause: good * parts.get(name, 0.0) for name, cause in PARTS.items() if name in phases}
+        waited = sum(stretch.slow.values())
+        losses[Cause.STRAGGLER] = good * min(1.0, waited / took) if took > 0 else 0.0
         over = max(1.0, sum(losses.values()) / good) if good else 1.0
         shares = {Cause.FAILURE: 1.0 - good, **{cause: share / over for cause, share in losses.items()}}
         shares[Cause.USEFUL] = max(0.0, 1.0 - sum(shares.values()))
@@ -224,6 +285,12 @@ class _Cutter:
                 steps=steps + self._owed,
                 step_s=length if stretch.parts else 0.0,
                 communication_s=length * parts.get(COMMUNICATION, 0.0),
+                unwatched_s=length * good * (1 - stretch.watched / count),
+                slow={
+                    who: length * shares[Cause.STRAGGLER] * seconds / waited
+                    for who, seconds in stretch.slow.items()
+                    if waited > 0
+                },
             )
         )
         self._at_s, self._owed = until, 0.0
