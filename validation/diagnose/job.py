@@ -3,16 +3,20 @@
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from functools import cache
 from multiprocessing import get_context
 from pathlib import Path
 
 from validation.diagnose import collectives, flight
+from validation.diagnose.live import odd, snapshot
+from validation.diagnose.live.groups import grouped, ranks_of
+from validation.diagnose.live.snapshot import Snapshot
 from validation.diagnose.finding import Diagnosis, Found, Line, Read
 from validation.diagnose.reason import diagnose
 from validation.diagnose.rule import RULES, Rule, load_rules
 from validation.diagnose.scan import Scanned, Scanner
-from validation.diagnose.sources import Source, SourceError, find
+from validation.diagnose.sources import Held, Source, SourceError, Sources, find
 from validation.diagnose.times import with_years
 
 PARALLEL_BYTES = 64 << 20
@@ -27,10 +31,15 @@ def read_job(
     progress: Progress = lambda _done, _of: None,
     rules: Path = RULES,
     processes: int | None = None,
+    live: Sequence[Snapshot] = (),
 ) -> Diagnosis:
-    """The diagnosis of what these files and folders hold. Raises SourceError where nothing can be read, RuleError."""
+    """The diagnosis of what these files and folders hold, and of snapshots of a running job.
+
+    Raises SourceError where nothing can be read, RuleError.
+    """
     known = load_rules(rules)
-    sources = find(paths)
+    asked = list(paths)
+    sources = find(asked) if asked or not live else Sources((), (), (), ())
     found: list[Found] = []
     left_out = list(sources.left_out)
     size = lines = 0
@@ -52,14 +61,49 @@ def read_job(
     if recorded:
         name = str(sources.dumps[0].parent / "flight recorder")
         found += _found(flight.told(recorded, name), known)
+    snapshots = [*live, *_snapshots(sources.snapshots, left_out)]
+    found += _found_live(snapshots, known, rules)
+    left_out += [f"{each.node}: {why}" for each in snapshots for why in each.missed]
+    seen = ranks_of(snapshots)
     read = Read(
-        files=len(sources.files) + len(recorded),
+        files=len(sources.files) + len(recorded) + len(snapshots),
         bytes=size,
         lines=lines,
-        ranks=tuple(sorted({each.line.rank for each in found if each.line.rank is not None} | recorded.keys())),
+        ranks=tuple(sorted({each.line.rank for each in found if each.line.rank is not None} | recorded.keys() | seen.keys())),
+        missing_ranks=odd.missing(snapshots),
         left_out=tuple(left_out),
     )
-    return diagnose(found, known, read)
+    told = diagnose(found, known, read)
+    return told.model_copy(update={"standing": grouped(snapshots)}) if snapshots else told
+
+
+def _snapshots(paths: Iterable[Path], left_out: list[str]) -> Iterator[Snapshot]:
+    """Those that were saved; what is none is left out, with why."""
+    for path in paths:
+        try:
+            yield snapshot.read(path)
+        except SourceError as wrong:
+            left_out.append(str(wrong))
+
+
+HOLDS = ("storage", "network", "gpu", "node")
+"""Areas of what a kernel says that can hold a job whose ranks are all there; the rest ends one."""
+
+
+def _found_live(snapshots: Sequence[Snapshot], known: Sequence[Rule], folder: Path) -> Iterator[Found]:
+    """What the nodes of a running job say together, and what their kernels' logs say."""
+    live = [rule for rule in known if rule.id.startswith("live.")]
+    areas = {rule.id: rule.kind.partition(".")[0] for rule in known}
+    told = list(_found(odd.told(snapshots), live))
+    yield from told
+    whole = not any(each.rule in ("live.gone", "live.ras_silent") for each in told)
+    for each in snapshots:
+        if each.kernel:
+            text = Held(Path(each.name), f"kern-{each.node}.log", each.time.year, "\n".join(each.kernel).encode())
+            for found in _scan(text, folder).found:
+                if whole and areas[found.rule] not in HOLDS:
+                    continue
+                yield replace(found, line=found.line._replace(file=each.name, number=0, node=each.node, rank=None))
 
 
 def _found(lines: Iterable[Line], rules: Sequence[Rule]) -> Iterator[Found]:

@@ -31,6 +31,9 @@ DUMP = re.compile(
 """Dumps of torch's flight recorder: by the names that torch gives them, hosts' names in them among others, and by those
 that the runtime's watchdog does."""
 
+SNAPSHOT = re.compile(r"^muster-snapshot-[\w.-]+\.json$")
+"""What `muster diagnose --live --save` and `muster debug snapshot` keep of a node."""
+
 PACKED = (".gz", ".bz2", ".xz", ".zst")
 _ROTATED = re.compile(r"(?:\.\d{1,4}|-\d{8})$")
 _IGNORED = frozenset(
@@ -118,12 +121,25 @@ class Source:
 
 
 @dataclass(frozen=True)
+class Held(Source):
+    """A text that is in no file of its own."""
+
+    raw: bytes
+
+    def chunks(self) -> Iterator[bytes]:
+        """All of it, as it is."""
+        yield self.raw
+
+
+@dataclass(frozen=True)
 class Sources:
     """What is there to read, and what was left out with why."""
 
     files: tuple[Source, ...]
     dumps: tuple[Path, ...]
     """Of torch's flight recorder."""
+    snapshots: tuple[Path, ...]
+    """Of nodes of a job that ran."""
     left_out: tuple[str, ...]
 
 
@@ -131,6 +147,7 @@ def find(paths: Iterable[Path]) -> Sources:
     """The text files at and below these paths. Raises SourceError where a path is not there, or has nothing to read."""
     files: list[Source] = []
     dumps: list[Path] = []
+    snapshots: list[Path] = []
     left_out: list[str] = []
     asked = list(paths)
     for path in asked:
@@ -141,6 +158,9 @@ def find(paths: Iterable[Path]) -> Sources:
             if DUMP.search(each.name):
                 dumps.append(each)
                 continue
+            if SNAPSHOT.search(each.name):
+                snapshots.append(each)
+                continue
             name = str(each.relative_to(path)) if path.is_dir() else str(each)
             why, found = _looked_at(each, name)
             if found is not None:
@@ -149,10 +169,10 @@ def find(paths: Iterable[Path]) -> Sources:
                 left_out.append(f"{each}: {why}")
             if len(files) > MOST_FILES:
                 raise SourceError(f"{path}: more than {MOST_FILES:,} files · give a folder of one job")
-    if not files and not dumps:
+    if not files and not dumps and not snapshots:
         shown = "; ".join(left_out[:4]) or "there are no files"
         raise SourceError(f"{', '.join(map(str, asked))}: nothing to read: {shown} · give the job's logs")
-    return Sources(tuple(files), tuple(dumps), tuple(left_out))
+    return Sources(tuple(files), tuple(dumps), tuple(snapshots), tuple(left_out))
 
 
 def _below(folder: Path) -> Iterator[Path]:
