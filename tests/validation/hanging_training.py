@@ -1,4 +1,4 @@
-"""A plain training of gloo ranks, of which one hangs as it is told while it runs: python hanging_training.py FAULT FOLDER
+"""A plain training of gloo ranks, of which one hangs as it is told: python hanging_training.py FAULT FOLDER
 
 Each rank says `ready` when it is about to do what it is told; the others go on to the next collective.
 """
@@ -45,7 +45,7 @@ def hang(fault: str, folder: Path) -> None:
     if fault == "ended":
         os._exit(0)
     if fault == "debugger":
-        pdb.set_trace()  # noqa: T100
+        pdb.set_trace()
     if fault == "lock":
         held = threading.Lock()
         held.acquire()

@@ -9,10 +9,10 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from validation.diagnose import collectives, flight
+from validation.diagnose.finding import Diagnosis, Found, Line, Read
 from validation.diagnose.live import odd, snapshot
 from validation.diagnose.live.groups import grouped, ranks_of
 from validation.diagnose.live.snapshot import Snapshot
-from validation.diagnose.finding import Diagnosis, Found, Line, Read
 from validation.diagnose.reason import diagnose
 from validation.diagnose.rule import RULES, Rule, load_rules
 from validation.diagnose.scan import Scanned, Scanner
@@ -69,7 +69,9 @@ def read_job(
         files=len(sources.files) + len(recorded) + len(snapshots),
         bytes=size,
         lines=lines,
-        ranks=tuple(sorted({each.line.rank for each in found if each.line.rank is not None} | recorded.keys() | seen.keys())),
+        ranks=tuple(
+            sorted({each.line.rank for each in found if each.line.rank is not None} | recorded.keys() | seen.keys())
+        ),
         missing_ranks=odd.missing(snapshots),
         left_out=tuple(left_out),
     )

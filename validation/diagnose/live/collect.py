@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 from threading import Thread as Worker
 from typing import TypeVar
@@ -59,8 +60,8 @@ def local_job(job: str = "", proc: Path = processes.PROC) -> list[Found]:
     here = processes.ranks_here(proc)
     if not here:
         raise SourceError(
-            "no rank runs here that you may look at · run it on a node of the job as the job's user or root; give --job "
-            "where Slurm is; ranks are found by RANK or SLURM_PROCID in the environment that they were started with"
+            "no rank runs here that you may look at · run it on a node of the job as the job's user or root; give "
+            "--job where Slurm is; ranks are found by RANK or SLURM_PROCID in the environment they were started with"
         )
     jobs = Counter(each.job for each in here)
     mine = [each for each in here if job in ("", each.job, each.slurm_job)]
@@ -93,7 +94,7 @@ def collect(
         rest = max(0.0, looked_s + interval_s - time.monotonic())
         time.sleep(rest if seen else 0.0)
         took_s = time.monotonic() - looked_s
-        mine = [each for each in pool.map(lambda each: _rank(each, proc, missed), seen) if each is not None]
+        mine = [each for each in pool.map(lambda each: _rank(each, missed), seen) if each is not None]
     below = processes.children(proc, {each.found.pid for each in seen} | {each.found.parent for each in seen})
     mine = [each.model_copy(update={"children": _waits(proc, below.get(each.pid, ()))}) for each in mine]
     parents = {each.found.parent for each in seen}
@@ -141,7 +142,7 @@ def _watch(each: _Seen, native: bool, begun: float, interval_s: float, end: floa
             return  # it is stopped each time
 
 
-def _rank(each: _Seen, proc: Path, missed: list[str]) -> Rank | None:
+def _rank(each: _Seen, missed: list[str]) -> Rank | None:
     """The second reading. None where it has ended meanwhile."""
     status = processes.status_of(each.folder)
     if status is None:
@@ -181,7 +182,7 @@ def _main(threads: Iterable[Thread]) -> tuple[object, ...]:
 def _left(samples: Sequence[tuple[Thread, ...]]) -> bool:
     """Whether it was in a collective, and later outside of it or in another."""
     mains = [_main(each) for each in samples]
-    return any(in_collective(one) and two and one != two for one, two in zip(mains, mains[1:], strict=False))  # type: ignore[arg-type]
+    return any(in_collective(one) and two and one != two for one, two in pairwise(mains))  # type: ignore[arg-type]
 
 
 def _waits(proc: Path, pids: Iterable[int]) -> tuple[Waits, ...]:

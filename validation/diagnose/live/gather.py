@@ -3,12 +3,14 @@
 A step a node rather than one for all: a node that hangs is then named, and holds up no other.
 """
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from datetime import UTC, datetime
 
+from validation.diagnose.live.bounded import run
 from validation.diagnose.live.snapshot import LARGEST, Snapshot, parse
 from validation.diagnose.slurm import ID
 from validation.diagnose.sources import SourceError
@@ -20,6 +22,8 @@ SLURM_S = 30.0
 WIDTH = 16
 """Nodes that are asked at once: each is a step that the controller starts."""
 MOST_NODES = 4096
+
+_NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 Progress = Callable[[int, int], None]
 """Is told how many nodes of how many have answered or were given up."""
@@ -65,6 +69,8 @@ def nodes_of(job: str) -> list[str]:
             f"without --live its logs are read: muster diagnose --job {job}"
         )
     nodes = _slurm("scontrol", "show", "hostnames", names).split()
+    if wrong := [each for each in nodes if not _NODE.fullmatch(each)]:
+        raise SourceError(f"job {job}: Slurm names {wrong[0]!r} · it is no name of a node")
     if not 0 < len(nodes) <= MOST_NODES:
         raise SourceError(f"job {job}: Slurm names {len(nodes)} nodes · at most {MOST_NODES} are asked at once")
     return nodes
@@ -82,22 +88,22 @@ def command(job: str, node: str, native: bool = False) -> list[str]:
 def ask(job: str, node: str, native: bool = False, limit_s: float = LIMIT_S) -> Snapshot:
     """The snapshot of one node. Never raises: one that says nothing says that."""
     try:
-        ran = subprocess.run(command(job, node, native), capture_output=True, timeout=limit_s, check=False)
-    except subprocess.TimeoutExpired:
-        return _silent(job, node, f"it does not answer in {limit_s:g} s")
+        ran = run(command(job, node, native), limit_s, LARGEST)
     except OSError as wrong:
         return _silent(job, node, f"srun: {wrong.strerror}")
-    if len(ran.stdout) > LARGEST:
+    if ran.large:
         return _silent(job, node, "it answers more than a snapshot can be")
-    for line in reversed(ran.stdout.splitlines()):  # a shell's greeting may come before
+    for line in reversed(ran.out.splitlines()):  # a shell's greeting may come before
         if line.startswith(b"{"):
             try:
                 # Its name is the scheduler's: that is the one that people can use.
                 return parse(line, node).model_copy(update={"node": node})
             except SourceError as wrong:
                 return _silent(job, node, str(wrong))
-    said = ran.stderr.decode("utf-8", "replace").strip().splitlines()
-    return _silent(job, node, f"srun ended with {ran.returncode}: {said[-1][:200] if said else 'it said nothing'}")
+    if ran.code is None:
+        return _silent(job, node, f"no answer in {limit_s:g} s")
+    said = ran.said.strip().splitlines()
+    return _silent(job, node, f"srun ended with {ran.code}: {said[-1][:200] if said else 'it said nothing'}")
 
 
 def _silent(job: str, node: str, why: str) -> Snapshot:

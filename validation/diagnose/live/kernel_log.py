@@ -105,7 +105,18 @@ def _line(record: bytes, node: str, started: float, since: datetime) -> list[str
 
 def _of_journal(since: datetime) -> list[str] | None:
     """None where it cannot be read."""
-    argv = ["journalctl", "-k", "-b", "-o", "short-iso", "--no-pager", "-n", str(MOST_LINES), "-S", f"@{since.timestamp():.0f}"]
+    argv = [
+        "journalctl",
+        "-k",
+        "-b",
+        "-o",
+        "short-iso",
+        "--no-pager",
+        "-n",
+        str(MOST_LINES),
+        "-S",
+        f"@{since.timestamp():.0f}",
+    ]
     try:
         ran = subprocess.run(argv, capture_output=True, timeout=LIMIT_S, check=False)
     except (OSError, subprocess.TimeoutExpired):

@@ -1,4 +1,4 @@
-"""Ports of the network on this machine and their error counters, from sysfs: read twice, they tell what goes wrong now."""
+"""Ports of the network on this machine and their error counters, from sysfs: read twice, they tell what goes on now."""
 
 from collections.abc import Mapping
 from pathlib import Path

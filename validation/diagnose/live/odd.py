@@ -1,6 +1,6 @@
 """Which rank do the others wait for? What the ranks of a running job say together, as lines that rules know. Pure.
 
-A synchronous job waits for its slowest rank: of ranks that wait in a collective and one that does not, the one is meant.
+A synchronous job waits for its slowest rank: where all wait in a collective and one does not, that one is meant.
 """
 
 from collections import Counter, defaultdict
@@ -214,6 +214,7 @@ def _words(rank: Rank, at: Stand, many: bool) -> str:
         Doing.SAVING: f"{be} in saving a checkpoint",
         Doing.EXITING: f"{be} at its end or in an exception",
         Doing.IMPORTING: f"{be} in an import",
+        Doing.COMPILING: f"{be} in a compiler",
         Doing.PIPE: f"{be} in a pipe or terminal that nobody writes to or reads",
         Doing.LOCK: f"{be} in a lock",
         Doing.SLEEPS: f"{be} in a lock or another call that sleeps",
@@ -266,9 +267,13 @@ def _collectives(ranks: Ranks, stands: Mapping[int, Stand], whole: bool) -> Iter
             continue
         usual, count = values.most_common(1)[0]
         if count <= len(stands) / 2:
-            shown = "; ".join(f"ranks {ranges(_with(stands, what, each))[:60]} in {each}" for each in sorted(values)[:4])
+            shown = "; ".join(
+                f"ranks {ranges(_with(stands, what, each))[:60]} in {each}" for each in sorted(values)[:4]
+            )
             at = "collectives" if what == "op" else "lines"
-            yield _line(_of(ranks, min(stands)), None, f"ranks wait in different {at}, no side is the majority: {shown}")
+            yield _line(
+                _of(ranks, min(stands)), None, f"ranks wait in different {at}, no side is the majority: {shown}"
+            )
             return
         some = stands[_with(stands, what, usual)[0]]
         odd = [number for number, at in stands.items() if getattr(at, what) != usual]
@@ -282,8 +287,8 @@ def _collectives(ranks: Ranks, stands: Mapping[int, Stand], whole: bool) -> Iter
             )
         return
     if whole:
-        at = next(iter(stands.values()))
-        text = f"all {len(stands)} ranks wait in {at.op or 'the same call'}{_where(at)} and none comes out of it"
+        same = next(iter(stands.values()))
+        text = f"all {len(stands)} ranks wait in {same.op or 'the same call'}{_where(same)} and none comes out of it"
         yield _line(_of(ranks, min(stands)), None, text)
 
 

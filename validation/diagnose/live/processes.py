@@ -12,11 +12,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from validation.diagnose.live.bounded import within
 from validation.diagnose.live.snapshot import MOST_RANKS, Waits
 
 PROC = Path("/proc")
 LARGEST_ENVIRONMENT = 1 << 20
 """Bytes."""
+ENVIRONMENT_S = 3.0
+"""Seconds to read it: the memory of a process that is stuck while it maps some cannot be read."""
 LARGEST_FILE = 1 << 16
 TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -231,14 +234,18 @@ def _read(path: Path) -> bytes:
 
 
 def environment(folder: Path) -> Mapping[str, str]:
-    """What a process was started with; empty where it may not be read."""
-    try:
-        with (folder / "environ").open("rb") as file:
-            raw = file.read(LARGEST_ENVIRONMENT)
-    except OSError:
-        return {}
+    """What a process was started with; empty where it may not be read, or cannot be as the process is stuck."""
+    raw = within(ENVIRONMENT_S, lambda: _environment(folder), b"")
     pairs = (each.partition(b"=") for each in raw.split(b"\0"))
     return {name.decode("utf-8", "replace"): value.decode("utf-8", "replace") for name, _, value in pairs}
+
+
+def _environment(folder: Path) -> bytes:
+    try:
+        with (folder / "environ").open("rb") as file:
+            return file.read(LARGEST_ENVIRONMENT)
+    except OSError:
+        return b""
 
 
 def _number(told: str | None) -> int | None:

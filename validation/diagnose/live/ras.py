@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from validation.diagnose.finding import Line
-from validation.diagnose.live.snapshot import Communicator, Ras, RasRank, Rank, Snapshot
+from validation.diagnose.live.snapshot import Communicator, Rank, Ras, RasRank, Snapshot
 
 MOST_NAMED = 16
 """Ranks of one communicator. Where more are behind, none of them is."""
@@ -37,7 +37,9 @@ def parse(text: str) -> Ras:
             communicators=tuple(_communicator(each) for each in told["communicators"]),
         )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, ValidationError) as wrong:
-        raise RasError(f"NCCL's RAS answered what is not understood: {type(wrong).__name__}: {str(wrong)[:120]}") from None
+        raise RasError(
+            f"NCCL's RAS answered what is not understood: {type(wrong).__name__}: {str(wrong)[:120]}"
+        ) from None
 
 
 def _communicator(told: Mapping[str, Any]) -> Communicator:
@@ -74,7 +76,8 @@ def told(snapshots: Sequence[Snapshot], ranks: Mapping[int, tuple[Rank, Snapshot
             number = _number(rank, each, ranks)
             whose = f"rank {number}" if number is not None else f"process {rank.pid} on {rank.host}"
             line = f"live: RAS: {whose} {text} of communicator {each.name}"
-            yield Line(source.name, 0, line, source.time, number, ranks[number][1].node if number in ranks else None)
+            node = ranks[number][1].node if number is not None and number in ranks else None
+            yield Line(source.name, 0, line, source.time, number, node)
 
 
 def _of(each: Communicator, settled: bool) -> Iterator[tuple[RasRank, str]]:
@@ -93,9 +96,7 @@ def _of(each: Communicator, settled: bool) -> Iterator[tuple[RasRank, str]]:
                 yield rank, f"has launched {rank.counts.get(op, 0)} {op}, {counts[most]} ranks {most}"
 
 
-def _number(
-    rank: RasRank, communicator: Communicator, ranks: Mapping[int, tuple[Rank, Snapshot]]
-) -> int | None:
+def _number(rank: RasRank, communicator: Communicator, ranks: Mapping[int, tuple[Rank, Snapshot]]) -> int | None:
     """The job's number of a communicator's rank: its own where all ranks are in it, else that of its process."""
     world = max((each.world for each, _ in ranks.values()), default=communicator.size)
     if communicator.size == world:

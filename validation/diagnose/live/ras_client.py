@@ -40,7 +40,9 @@ def ask(where: tuple[str, int], limit_s: float = LIMIT_S) -> Ras:
                 raise RasError(f"{where[0]}:{where[1]} is not NCCL's RAS: {hello[:60]!r}")
             lines.say(f"TIMEOUT {ANSWER_S}")
             if (said := lines.say("SET FORMAT json")) != "OK":
-                raise RasError(f"this NCCL's RAS has no JSON ({said[:60]!r}) · `ncclras -v` on the node; NCCL 2.28 has it")
+                raise RasError(
+                    f"this NCCL's RAS has no JSON ({said[:60]!r}) · `ncclras -v` on the node; NCCL 2.28 has it"
+                )
             return parse(lines.rest("VERBOSE STATUS"))
     except ConnectionRefusedError:
         raise RasError(

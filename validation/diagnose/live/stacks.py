@@ -7,11 +7,11 @@ in the kernel and cannot be interrupted: a job that hangs for a moment in storag
 
 import json
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+from validation.diagnose.live.bounded import run
 from validation.diagnose.live.snapshot import MOST_FRAMES, MOST_THREADS, Frame, Thread
 
 LIMIT_S = 8.0
@@ -46,17 +46,18 @@ def stacks(pid: int, native: bool = False, limit_s: float = LIMIT_S) -> tuple[Th
     said = ""
     for _ in range(TRIES):
         try:
-            ran = subprocess.run(argv, capture_output=True, timeout=limit_s, check=False)
-        except subprocess.TimeoutExpired:
-            raise NoStack(f"py-spy has not ended in {limit_s:g} s · try again") from None
+            ran = run(argv, limit_s, LARGEST)
         except OSError as wrong:
             raise NoStack(f"py-spy cannot be run: {wrong.strerror} · look at {program}") from None
-        if ran.returncode == 0:
+        if ran.code is None:
+            raise NoStack("py-spy says too much" if ran.large else f"py-spy has not ended in {limit_s:g} s · try again")
+        if ran.code == 0:
             try:
-                return read(ran.stdout, pid)
+                return read(ran.out, pid)
             except ValueError as wrong:
-                raise NoStack(f"py-spy said what is not understood: {str(wrong)[:80]} · another version of it?") from None
-        said = ran.stderr.decode("utf-8", "replace")
+                why = str(wrong)[:80]
+                raise NoStack(f"py-spy said what is not understood: {why} · another version of it?") from None
+        said = ran.said
         if any(each in said for each in _REFUSED):
             raise NoStack(
                 "reading another process's memory is not permitted · run it as the job's user or root; in a container "
@@ -68,8 +69,6 @@ def stacks(pid: int, native: bool = False, limit_s: float = LIMIT_S) -> tuple[Th
 
 def read(raw: bytes, pid: int) -> tuple[Thread, ...]:
     """py-spy's JSON. Raises ValueError."""
-    if len(raw) > LARGEST:
-        raise ValueError(f"more than {LARGEST >> 20} MiB")
     told = json.loads(raw)
     if not isinstance(told, list):
         raise ValueError("no list of threads")
@@ -79,7 +78,9 @@ def read(raw: bytes, pid: int) -> tuple[Thread, ...]:
 
 def _thread(told: dict[str, Any], pid: int) -> Thread:
     frames = told.get("frames")
-    main = told.get("os_thread_id") == pid or (told.get("os_thread_id") is None and told["thread_name"] == "MainThread")
+    main = told.get("os_thread_id") == pid or (
+        told.get("os_thread_id") is None and told.get("thread_name") == "MainThread"
+    )
     return Thread(
         name=str(told.get("thread_name") or ""),
         main=main,

@@ -28,7 +28,8 @@ class Doing(StrEnum):
     SAVING = "saves a checkpoint"
     EXITING = "handles its end"
     IMPORTING = "imports a module"
-    PIPE = "waits for a pipe or terminal"
+    COMPILING = "compiles"
+    PIPE = "waits for a pipe, socket or terminal"
     LOCK = "waits for a lock"
     SLEEPS = "sleeps in its own code"
     INTERPRETER = "waits for the interpreter's lock"
@@ -44,7 +45,7 @@ class Doing(StrEnum):
 
 @dataclass(frozen=True)
 class Stand:
-    """Of one rank. `op`: the collective, or the file system; `where`: its innermost own frame, as `train.py:42 step`."""
+    """Of one rank. `op`: the collective or file system; `where`: its innermost own frame, as `train.py:42 step`."""
 
     doing: Doing
     where: str = ""
@@ -67,13 +68,15 @@ FILE_SYSTEMS = (
 )  # fmt: skip
 """By the kernel's functions: fs/nfs, net/sunrpc, fs/ceph, fs/fuse, block; lustre-release's llite, osc, ptlrpc, ldlm."""
 
-_ENDS = re.compile(r"^(?:wait_for_partner|fifo_open|(?:anon_)?pipe_(?:read|write|wait\w*)|n_tty_read|unix_stream_\w+)$")
+_ENDS = re.compile(
+    r"^(?:wait_for_partner|fifo_open|(?:anon_)?pipe_(?:read|write|wait\w*)|n_tty_read|unix_stream_\w+|wait_woken"
+    r"|sk_wait_data)$"
+)
 
-_OPS = frozenset(
-    "all_reduce all_reduce_coalesced all_gather all_gather_into_tensor all_gather_coalesced all_gather_object "
-    "reduce_scatter reduce_scatter_tensor all_to_all all_to_all_single broadcast broadcast_object_list reduce gather "
-    "gather_object scatter scatter_object_list barrier monitored_barrier send recv send_object_list recv_object_list "
-    "batch_isend_irecv wait".split()
+_OPS = re.compile(
+    r"(?:all_reduce|all_gather|reduce_scatter|all_to_all|broadcast|reduce|gather|scatter|barrier|monitored_barrier"
+    r"|send|recv|batch_isend_irecv|wait)"
+    r"(?:_(?:coalesced|into_tensor|tensor|single|object|object_list))?"
 )
 ONE_TO_ONE = frozenset({"send", "recv", "send_object_list", "recv_object_list", "batch_isend_irecv"})
 """In which ranks may differ from others and be right."""
@@ -81,7 +84,12 @@ ONE_TO_ONE = frozenset({"send", "recv", "send_object_list", "recv_object_list", 
 _C10D = re.compile(r"/torch/distributed/(?:distributed_c10d|nn/functional|_functional_collectives|_symmetric_memory)")
 _MEETS = re.compile(r"/torch/distributed/(?:rendezvous|elastic/rendezvous|elastic/utils/store)")
 _FILES: tuple[tuple[Doing, re.Pattern[str]], ...] = (
-    (Doing.DEBUGGER, re.compile(r"(?:^|/)(?:pdb|bdb|code|codeop|pudb|ipdb|debugpy|pydevd|IPython/terminal)(?:\.py$|/)")),
+    (Doing.DEBUGGER, re.compile(
+        r"(?:/lib/python3\.\d+/(?:pdb|bdb|code)\.py$|/(?:pudb|ipdb|debugpy|pydevd\w*|IPython/terminal)/)"
+    )),
+    (Doing.COMPILING, re.compile(
+        r"/(?:torch/_dynamo/convert_frame|torch/_inductor/(?:async_compile|graph|scheduler)|triton/compiler/\w+)\.py$"
+    )),
     (Doing.DATA, re.compile(
         r"/(?:torch/utils/data|webdataset|streaming/base|torchdata|datasets/(?:iterable_dataset|arrow_dataset)"
         r"|nvidia/dali|grain|tensorflow_datasets)[/.]"
@@ -90,7 +98,7 @@ _FILES: tuple[tuple[Doing, re.Pattern[str]], ...] = (
         r"/(?:torch/serialization\.py|torch/distributed/checkpoint/|safetensors/|runtime/checkpoint/"
         r"|megatron/core/dist_checkpointing/|deepspeed/runtime/checkpoint_engine/|orbax/)"
     )),
-    (Doing.EXITING, re.compile(r"/(?:traceback|faulthandler|multiprocessing/util|atexit)\.py$")),
+    (Doing.EXITING, re.compile(r"/lib/python3\.\d+/traceback\.py$")),
 )  # fmt: skip
 _NAMES: tuple[tuple[Doing, re.Pattern[str]], ...] = (
     (Doing.SAVING, re.compile(r"^_?(?:save_checkpoint|save_state|write_checkpoint|async_save)$")),
@@ -169,7 +177,7 @@ def _known(frames: Sequence[Frame]) -> tuple[Doing | None, str]:
     for each in frames:
         name = each.name.rpartition(".")[2]  # py-spy has `Event.synchronize`
         if _C10D.search(each.file):
-            if name in _OPS:
+            if _OPS.fullmatch(name):
                 return Doing.COLLECTIVE, name
             if name in ("init_process_group", "_store_based_barrier", "new_group"):
                 return Doing.MEETS, name

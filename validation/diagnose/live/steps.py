@@ -10,6 +10,8 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
+from validation.diagnose.live.bounded import within
+
 LIMIT_S = 2.0
 TAIL = 256 << 10
 """Bytes of a log's end."""
@@ -29,7 +31,14 @@ class Step(NamedTuple):
 
 
 def step_of(process: Path) -> Step | None:
-    """The last step of a process (its folder in /proc) by its telemetry; None where it has none or tells none."""
+    """The last step of a process (its folder in /proc) by its telemetry.
+
+    None where it has none, tells none, or where the file system that its log is on does not answer.
+    """
+    return within(LIMIT_S + 1, lambda: _step_of(process), None)
+
+
+def _step_of(process: Path) -> Step | None:
     log = _log(process)
     if log is None:
         return None
