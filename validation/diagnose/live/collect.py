@@ -19,7 +19,7 @@ from validation.diagnose.live import gpus, links, processes, ras_client, stacks
 from validation.diagnose.live.kernel_log import NoLog, kernel_log, of_job
 from validation.diagnose.live.processes import Found
 from validation.diagnose.live.ras import RasError
-from validation.diagnose.live.snapshot import Gpu, Rank, Snapshot, Thread, Waits
+from validation.diagnose.live.snapshot import Frame, Gpu, Rank, Snapshot, Thread, Waits
 from validation.diagnose.live.stand import in_collective
 from validation.diagnose.live.steps import Step, step_of
 from validation.diagnose.sources import SourceError
@@ -166,6 +166,8 @@ def _rank(each: _Seen, missed: list[str]) -> Rank | None:
         threads=each.samples[-1] if each.samples else (),
         moved=each.moved if len(each.samples) > 1 else None,
         left=_left(each.samples),
+        looks=len(each.samples),
+        waits=sum(in_collective(_main(each)) for each in each.samples),
         step=step.number if step else None,
         step_before=each.step.number if same and each.step else None,
         exact_step=bool(step and step.exact),
@@ -175,14 +177,14 @@ def _rank(each: _Seen, missed: list[str]) -> Rank | None:
     )
 
 
-def _main(threads: Iterable[Thread]) -> tuple[object, ...]:
+def _main(threads: Iterable[Thread]) -> tuple[Frame, ...]:
     return next((each.frames for each in threads if each.main), ())
 
 
 def _left(samples: Sequence[tuple[Thread, ...]]) -> bool:
     """Whether it was in a collective, and later outside of it or in another."""
     mains = [_main(each) for each in samples]
-    return any(in_collective(one) and two and one != two for one, two in pairwise(mains))  # type: ignore[arg-type]
+    return any(in_collective(one) and two and one != two for one, two in pairwise(mains))
 
 
 def _waits(proc: Path, pids: Iterable[int]) -> tuple[Waits, ...]:

@@ -9,6 +9,9 @@ from validation.diagnose.live.stand import Stand, stand
 
 MOST_ROWS = 200
 """Kept; a terminal shows the first ones."""
+LEAST_S = 0.1
+"""Seconds of an interval from which CPU time tells something."""
+MOST_PERCENT = 100_000
 
 
 def ranks_of(snapshots: Sequence[Snapshot]) -> dict[int, tuple[Rank, Snapshot]]:
@@ -56,4 +59,6 @@ def _row(numbers: Sequence[int], ranks: Mapping[int, tuple[Rank, Snapshot]], at:
 
 def _busy(mine: Sequence[Rank], interval_s: float) -> int | None:
     spent = [each.cpu_s for each in mine if each.cpu_s is not None]
-    return round(100 * sum(spent) / len(spent) / interval_s) if spent and interval_s > 0 else None
+    if not spent or interval_s < LEAST_S:
+        return None
+    return min(MOST_PERCENT, round(100 * sum(spent) / len(spent) / interval_s))

@@ -16,6 +16,9 @@ from validation.diagnose.live.stand import ONE_TO_ONE, Doing, Stand, stand
 MOST_NAMED = 32
 """Ranks that are told one by one. Of more, they are told together: it is nobody's own."""
 MOST_MISSING = 1024
+LEAST_LOOKS = 6
+SELDOM = 1 / 8
+"""Of the times that it was looked at: who waits no oftener is waited for, where all others wait in the rest of them."""
 BUSY = 0.8
 """Of one processor: from here on a rank computes."""
 
@@ -34,6 +37,7 @@ def told(snapshots: Sequence[Snapshot]) -> Iterator[Line]:
     yield from gone
     if moving := not gone and _moves(ranks, stands):
         yield _move(ranks)
+        yield from _least_waiting(ranks)
     else:
         yield from _odd(ranks, stands, alone=not gone, whole=_whole(ranks, snapshots))
     for each in snapshots:
@@ -102,6 +106,17 @@ def _move(ranks: Ranks) -> Line:
         else f"ranks left collectives and stood elsewhere within {first.interval_s:.1f} s"
     )
     return _line(first, None, f"{len(ranks)} ranks go on: {what}")
+
+
+def _least_waiting(ranks: Ranks) -> Iterator[Line]:
+    """The rank that the others always wait for, and that waits for nobody, is the slow one."""
+    looked = {number: rank for number, (rank, _) in ranks.items() if rank.looks >= LEAST_LOOKS}
+    seldom = [number for number, rank in looked.items() if rank.waits <= rank.looks * SELDOM]
+    often = [number for number, rank in looked.items() if rank.waits >= rank.looks * (1 - SELDOM)]
+    if len(seldom) == 1 and len(often) == len(ranks) - 1 >= 2:
+        rank, snapshot = ranks[seldom[0]]
+        text = f"rank {rank.rank} waits least: {rank.waits} of {rank.looks} times, {len(often)} others nearly always"
+        yield _line(snapshot, rank.rank, text)
 
 
 def _missing(ranks: Ranks, snapshots: Sequence[Snapshot]) -> Iterator[Line]:

@@ -105,6 +105,10 @@ class Rank(_Told):
     """Whether its main thread stood elsewhere within the interval. None: its stack could not be read twice."""
     left: bool = False
     """Whether it was seen to leave a collective."""
+    looks: Count = 0
+    """How often its stack was read within the interval,"""
+    waits: Count = 0
+    """and how often it waited for others then."""
     step: Count | None = None
     step_before: Count | None = None
     """At the beginning of the interval."""
