@@ -53,8 +53,13 @@ def job(
         ]
         nodes.append(
             Snapshot(
-                node=f"gpu-{first // per_node}", job="4711", time=NOW + timedelta(seconds=first / 100), interval_s=3.0,
-                ranks=tuple(told), asked=-(-world // per_node), **more,
+                node=f"gpu-{first // per_node}",
+                job="4711",
+                time=NOW + timedelta(seconds=first / 100),
+                interval_s=3.0,
+                ranks=tuple(told),
+                asked=-(-world // per_node),
+                **more,
             )  # fmt: skip
         )
     return nodes

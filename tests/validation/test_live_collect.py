@@ -51,7 +51,11 @@ def start(tmp_path: Path) -> Iterator[Start]:
             command = argv or (str(TRAINING), fault, str(folder))
             started.append(
                 subprocess.Popen(
-                    [sys.executable, *command], env=environment, stdin=subprocess.PIPE, stdout=log, stderr=log,
+                    [sys.executable, *command],
+                    env=environment,
+                    stdin=subprocess.PIPE,
+                    stdout=log,
+                    stderr=log,
                     start_new_session=True,
                 )  # fmt: skip
             )
@@ -198,7 +202,9 @@ def test_one_without_a_rank_says_so(capfd: pytest.CaptureFixture[str], monkeypat
 
 def test_where_memory_may_not_be_read_it_says_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     fake = tmp_path / "py-spy"
-    fake.write_text("#!/bin/sh\necho 'Error: Failed to open process' >&2; echo 'Permission denied (os error 13)' >&2; exit 1\n")
+    fake.write_text(
+        "#!/bin/sh\necho 'Error: Failed to open process' >&2; echo 'Permission denied (os error 13)' >&2; exit 1\n"
+    )
     fake.chmod(0o755)
     monkeypatch.setattr(stacks, "tool", lambda: str(fake))
     with pytest.raises(stacks.NoStack, match="not permitted · run it as the job's user"):

@@ -46,8 +46,11 @@ def test_each_node_is_asked_by_a_step_that_takes_nothing_from_the_job(slurm: Pat
     ("answer", "why"),
     [
         ("exec sleep 60", "no answer in 3 s"),
-        ("echo 'srun: error: Unable to create step' >&2; exit 1", "srun ended with 1: srun: error: Unable to create step"),
-        ("echo '{\"kind\": \"muster.snapshot\", \"version\": 9}'", "no snapshot of version 1"),
+        (
+            "echo 'srun: error: Unable to create step' >&2; exit 1",
+            "srun ended with 1: srun: error: Unable to create step",
+        ),
+        ('echo \'{"kind": "muster.snapshot", "version": 9}\'', "no snapshot of version 1"),
         ("head -c 40000000 /dev/zero", "more than a snapshot can be"),
         ("echo hello", "srun ended with 0"),
     ],
@@ -74,7 +77,9 @@ def test_a_name_that_a_node_gives_itself_does_not_count(slurm: Path) -> None:
 
 def test_where_nobody_answers_it_says_so_and_what_to_do(slurm: Path) -> None:
     (slurm / "answers").write_text("echo 'Access/permission denied' >&2; exit 1\n")
-    with pytest.raises(SourceError, match=r"none of 3 nodes answers: .*Access/permission denied · run it as the job's user"):
+    with pytest.raises(
+        SourceError, match=r"none of 3 nodes answers: .*Access/permission denied · run it as the job's user"
+    ):
         gather("4711")
 
 

@@ -104,7 +104,8 @@ def test_a_job_whose_ranks_only_spin_is_not_called_one_that_goes_on() -> None:
 
 def test_the_rank_that_never_waits_is_the_slow_one() -> None:
     looked = {
-        number: {"moved": True, "left": number != 2, "looks": 8, "waits": 0 if number == 2 else 8} for number in range(8)
+        number: {"moved": True, "left": number != 2, "looks": 8, "waits": 0 if number == 2 else 8}
+        for number in range(8)
     }
     found = diagnosed(job(looked))
     assert (found.root_cause.kind, found.root_cause.rank) == ("slow.rank", 2)
@@ -212,7 +213,9 @@ def test_a_program_of_that_name_is_no_debugger() -> None:
 
 
 _words = st.text(max_size=12)
-_frame = st.builds(Frame, name=_words, file=st.sampled_from([C10D, "/a.py", "<frozen importlib._bootstrap>", ""]) | _words)
+_frame = st.builds(
+    Frame, name=_words, file=st.sampled_from([C10D, "/a.py", "<frozen importlib._bootstrap>", ""]) | _words
+)
 _thread = st.builds(
     Thread, name=_words, main=st.booleans(), interpreter=st.booleans(), frames=st.lists(_frame, max_size=4).map(tuple)
 )

@@ -27,7 +27,12 @@ def test_what_was_kept_gives_the_same_answer_and_logs_beside_it_count_too(tmp_pa
 
 def test_what_is_none_is_left_out_with_why_and_the_rest_is_read(tmp_path: Path) -> None:
     save(job({3: {"state": "T"}}), tmp_path)
-    for name, text in (("x", "{}"), ("y", "not json"), ("z", '{"kind": "muster.snapshot", "version": 2}'), ("w", "[" * 9999)):
+    for name, text in (
+        ("x", "{}"),
+        ("y", "not json"),
+        ("z", '{"kind": "muster.snapshot", "version": 2}'),
+        ("w", "[" * 9999),
+    ):
         (tmp_path / f"muster-snapshot-{name}.json").write_text(text)
     found = read_job([tmp_path])
     assert found.root_cause.rank == 3

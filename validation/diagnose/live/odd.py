@@ -19,8 +19,8 @@ MOST_MISSING = 1024
 LEAST_LOOKS = 6
 SELDOM = 1 / 8
 """Of the times that it was looked at: who waits no oftener is waited for, where all others wait in the rest of them."""
-BUSY = 0.8
-"""Of one processor: from here on a rank computes."""
+BUSY = 0.5
+"""Of one processor over the interval: from here on a rank computes."""
 
 _ALWAYS = (Doing.STOPPED, Doing.TRACED, Doing.DEBUGGER, Doing.ENDED, Doing.STORAGE, Doing.KERNEL)
 """What is no usual place to be in for long, whatever the others do."""
@@ -204,22 +204,23 @@ def _told(
 ) -> Iterator[Line]:
     if len(numbers) > MOST_NAMED or (len(numbers) > 1 and 2 * len(numbers) > len(ranks) and doing not in _ALWAYS):
         at = stands[numbers[0]]
-        text = f"ranks {ranges(numbers)[:120]} {_words(ranks[numbers[0]][0], at, many=True)}{_where(at)}"
+        text = f"ranks {ranges(numbers)[:120]} {_words(ranks[numbers[0]], at, many=True)}{_where(at)}"
         yield _line(_of(ranks, numbers[0]), None, text + usual)
         return
     for number in numbers:
         at, rank = stands[number], ranks[number][0]
-        told = f"rank {number} {_words(rank, at, many=False)}{_where(at)}{_state(rank)}"
+        told = f"rank {number} {_words(ranks[number], at, many=False)}{_where(at)}{_state(rank)}"
         yield _line(_of(ranks, number), number, told + usual)
 
 
-def _words(rank: Rank, at: Stand, many: bool) -> str:
+def _words(of: tuple[Rank, Snapshot], at: Stand, many: bool) -> str:
     """The words by which rules know it."""
+    rank, snapshot = of
     be = "are" if many else "is"
     if at.doing is Doing.STORAGE:
         return f"{'wait' if many else 'waits'} for {at.op}{f' by {at.who}' if at.who else ''}"
     if at.doing is Doing.OWN:
-        return f"{be} in its own code{' and computes' if _computes(rank) else ''}"
+        return f"{be} in its own code{' and computes' if _computes(rank, snapshot) else ''}"
     return {
         Doing.STOPPED: f"{be} stopped by a signal",
         Doing.TRACED: f"{be} held by a debugger from outside{f', process {rank.traced_by}' if rank.traced_by else ''}",
@@ -239,8 +240,8 @@ def _words(rank: Rank, at: Stand, many: bool) -> str:
     }.get(at.doing, f"{be} elsewhere")
 
 
-def _computes(rank: Rank) -> bool:
-    return rank.cpu_s is not None and rank.moved is not None and rank.cpu_s > BUSY and rank.state == "R"
+def _computes(rank: Rank, snapshot: Snapshot) -> bool:
+    return rank.state == "R" and rank.cpu_s is not None and rank.cpu_s > BUSY * snapshot.interval_s > 0
 
 
 def _where(at: Stand) -> str:
