@@ -96,7 +96,7 @@ def _print(found: Diagnosis) -> None:
     style = {Confidence.CERTAIN: "bold red", Confidence.LIKELY: "bold red", Confidence.POSSIBLE: "bold yellow"}
     result(Text.assemble((cause.summary, style.get(cause.confidence, "bold")), f"  ({cause.confidence.value})"))
     _evidence(cause)
-    print_standing(found.standing)
+    print_standing(found.standing, cause.rank)
     for title, causes in (("or else", found.others), ("only consequences", found.consequences)):
         if causes:
             result("")

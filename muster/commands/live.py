@@ -31,15 +31,19 @@ def look(job: str, native: bool, folder: Path | None) -> list[Snapshot]:
     return found
 
 
-def print_standing(rows: Sequence[Standing]) -> None:
-    """The smallest groups first: whoever stands alone is looked for."""
+def print_standing(rows: Sequence[Standing], blamed: int | None) -> None:
+    """The blamed rank's first, then the smallest groups, and the largest in any case: it is what others do."""
     if not rows:
         return
     result("")
     result(Text("where ranks stand", "bold"))
     shown = table("ranks", "do", "at", "state", "step", "CPU")
     several = len({node for each in rows for node in each.nodes}) > 1
-    for each in rows[:MOST_ROWS]:
+    ordered = sorted(rows, key=lambda each: blamed not in each.ranks)
+    kept = (
+        ordered if len(rows) <= MOST_ROWS else [*ordered[: MOST_ROWS - 1], max(rows, key=lambda each: len(each.ranks))]
+    )
+    for each in kept:
         shown.add_row(
             _cut(ranges(each.ranks), 28) + (f" ({len(each.ranks)})" if len(each.ranks) > 2 else ""),
             each.doing + (f" on {fold(each.nodes)}" if several and len(each.nodes) == 1 else ""),
@@ -49,9 +53,8 @@ def print_standing(rows: Sequence[Standing]) -> None:
             "" if each.cpu_percent is None else f"{each.cpu_percent} %",
         )
     out.print(shown)
-    if len(rows) > MOST_ROWS:
-        count = sum(len(each.ranks) for each in rows[MOST_ROWS:])
-        result(f"  and {count} ranks at {len(rows) - MOST_ROWS} more places: --html and --json have them")
+    if left := sum(len(each.ranks) for each in rows) - sum(len(each.ranks) for each in kept):
+        result(f"  and {left} ranks at {len(rows) - len(kept)} more places: --html and --json have them")
 
 
 def _step(each: Standing) -> str:

@@ -29,8 +29,11 @@ def main(*told: str, **more: Any) -> Thread:
 
 
 WAITING = main(
-    f"{C10D}:3010 all_reduce", f"{TORCH}/distributed/c10d_logger.py:83 wrapper", "/job/train.py:88 step", "/job/train.py:120 main"
-)  # fmt: skip
+    f"{C10D}:3010 all_reduce",
+    f"{TORCH}/distributed/c10d_logger.py:83 wrapper",
+    "/job/train.py:88 step",
+    "/job/train.py:120 main",
+)
 
 
 def rank(number: int, **more: Any) -> Rank:
@@ -60,7 +63,7 @@ def job(
                 ranks=tuple(told),
                 asked=-(-world // per_node),
                 **more,
-            )  # fmt: skip
+            )
         )
     return nodes
 

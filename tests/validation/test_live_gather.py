@@ -1,4 +1,4 @@
-"""All nodes of a Slurm job are asked by one small step each; who does not answer is named. Slurm's commands are fakes."""
+"""All nodes of a Slurm job are asked by a small step each; who does not answer is named. Slurm's commands are fakes."""
 
 import sys
 from pathlib import Path
@@ -10,6 +10,10 @@ from validation.diagnose.live import gather as gathering
 from validation.diagnose.live.gather import ask, command, gather, nodes_of
 from validation.diagnose.sources import SourceError
 
+SRUN = """echo "$@" >> "{folder}/asked"
+for each; do case $each in --nodelist=*) node=${{each#*=}};; esac; done
+. "{folder}/answers\""""
+
 
 @pytest.fixture
 def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -17,9 +21,8 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name, text in (
         ("squeue", f'cat "{tmp_path}/state"'),
         ("scontrol", "echo gpu-0; echo gpu-1; echo gpu-2"),
-        ("srun", f'echo "$@" >> "{tmp_path}/asked"; for each; do case $each in --nodelist=*) node=${{each#*=}};; esac; done\n'
-                 f'. "{tmp_path}/answers"'),
-    ):  # fmt: skip
+        ("srun", SRUN.format(folder=tmp_path)),
+    ):
         (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
         (tmp_path / name).chmod(0o755)
     (tmp_path / "state").write_text("RUNNING|gpu-[0-2]\n")

@@ -1,4 +1,4 @@
-"""What is read of a machine: ranks among other processes, steps, links, GPUs, the kernel's log; and what hangs is left."""
+"""What is read of a machine: ranks among other processes, steps, links, GPUs, the kernel's log; none hangs for it."""
 
 import json
 import os
@@ -184,7 +184,8 @@ def test_a_process_without_telemetry_has_no_step(tmp_path: Path) -> None:
 
 def net(root: Path, **more: str) -> Path:
     files = {
-        "rail0/device/x": "", "rail0/operstate": "up", "rail0/statistics/rx_crc_errors": "5", "rail0/carrier_up_count": "1",
+        "rail0/device/x": "", "rail0/operstate": "up", "rail0/statistics/rx_crc_errors": "5",
+        "rail0/carrier_up_count": "1",
         "rail1/device/x": "", "rail1/operstate": "down", "rail1/carrier_up_count": "2", "lo/operstate": "unknown",
         "spare/device/x": "", "spare/operstate": "down", "spare/carrier_up_count": "0",
     }  # fmt: skip
@@ -256,7 +257,7 @@ def test_the_kernels_log_begins_with_the_job_or_says_why_it_is_not_there(
 def test_a_process_of_another_job_that_was_out_of_memory_is_left_out() -> None:
     def lines(group: str, pid: int) -> list[str]:
         return [
-            f"t n kernel: oom-kill:constraint=CONSTRAINT_MEMCG,oom_memcg=/s,task_memcg={group},task=python,pid={pid},uid=0",
+            f"t n kernel: oom-kill:constraint=CONSTRAINT_MEMCG,oom_memcg=/s,task_memcg={group},task=py,pid={pid},uid=0",
             f"t n kernel: Memory cgroup out of memory: Killed process {pid} (python) total-vm:1kB",
         ]
 

@@ -15,6 +15,8 @@ from validation.diagnose.live.stand import Doing, stand
 OWN = "/job/train.py:120 main"
 LOADER = (f"{TORCH}/utils/data/dataloader.py:1180 _try_get_data", OWN)
 
+HOLDER = Thread(name="t", interpreter=True, frames=(Frame(name="f", file="/a.py"),))
+
 ODD: list[tuple[str, dict[str, Any], str]] = [
     ("stopped", {"state": "T", "wchan": "do_signal_stop"}, "program.stopped"),
     ("traced", {"state": "t", "traced_by": 99, "wchan": "ptrace_stop"}, "program.debugger"),
@@ -32,14 +34,13 @@ ODD: list[tuple[str, dict[str, Any], str]] = [
     ("driver", {"state": "D", "wchan": "uvm_ioctl", "threads": (main(OWN),)}, "node.unhealthy"),
     ("loader", {"threads": (main(*LOADER),)}, "slow.data"),
     ("saving", {"threads": (main(f"{TORCH}/serialization.py:900 save", OWN),)}, "slow.checkpoint"),
-    ("own saving", {"threads": (main("/job/io.py:9 write", "/job/t.py:7 Run.save_checkpoint", OWN),)}, "slow.checkpoint"),
+    ("own saving", {"threads": (main("/job/io.py:9 f", "/job/t.py:7 Run.save_checkpoint", OWN),)}, "slow.checkpoint"),
     ("ending", {"threads": (main("/usr/lib/python3.11/threading.py:1560 _shutdown"),)}, "program.error"),
-    ("importing", {"threads": (main("<frozen importlib._bootstrap>:241 _call_with_frames_removed", OWN),)}, "program.import"),
-    ("compiling", {"threads": (main(f"{TORCH}/_dynamo/convert_frame.py:900 _compile", OWN),), "state": "R"}, "slow.rank"),
+    ("importing", {"threads": (main("<frozen importlib._bootstrap>:241 _load", OWN),)}, "program.import"),
+    ("compiling", {"threads": (main(f"{TORCH}/_dynamo/convert_frame.py:900 f", OWN),), "state": "R"}, "slow.rank"),
     ("fifo", {"wchan": "wait_for_partner", "threads": (main(OWN),)}, "program.blocked"),
     ("lock", {"threads": (main("/usr/lib/python3.11/threading.py:320 Condition.wait", OWN),)}, "program.lock"),
-    ("interpreter", {"threads": (main(OWN), Thread(name="t", interpreter=True, frames=(Frame(name="f", file="/a.py"),)))},
-     "program.interpreter_stuck"),
+    ("interpreter", {"threads": (main(OWN), HOLDER)}, "program.interpreter_stuck"),
     ("loop", {"state": "R", "wchan": "", "cpu_s": 2.97, "moved": True, "threads": (main(OWN),)}, "program.loop"),
     ("asleep", {"wchan": "hrtimer_nanosleep", "threads": (main(OWN),)}, "collective.desync"),
     ("another", {"threads": (main(f"{C10D}:2700 broadcast", OWN),)}, "collective.mismatch"),
@@ -59,6 +60,9 @@ def test_the_rank_that_the_others_wait_for_is_named(odd: dict[str, Any], kind: s
 def test_what_only_the_place_tells_is_never_certain(name: str) -> None:
     odd = next(each[1] for each in ODD if each[0] == name)
     assert diagnosed(job({3: odd})).root_cause.confidence is Confidence.LIKELY
+
+
+RISES = Link(name="eth2", kind="ethernet", up=True, rises={"rx_crc_errors": 9})
 
 
 def test_all_in_the_same_collective_is_nobodys_fault_and_only_possible() -> None:
@@ -162,7 +166,7 @@ def test_the_minority_is_named_where_waiting_is_not_recognised() -> None:
     ("beside", "kind", "confidence"),
     [
         ({"links": (Link(name="mlx5_1/1", kind="rdma", up=False),)}, "network.link_down", "likely"),
-        ({"links": (Link(name="eth2", kind="ethernet", up=True, rises={"rx_crc_errors": 9}),)}, "network.congestion", "possible"),
+        ({"links": (RISES,)}, "network.congestion", "possible"),
         ({"gpus": (Gpu(name="gpu-3", wrong="GPU is lost"),)}, "gpu.off_bus", "likely"),
         ({"gpus": (Gpu(name="gpu-3", throttled=("hw_thermal_slowdown",)),)}, "gpu.power_or_thermal", "possible"),
         ({"gpus": (Gpu(name="gpu-3", uncorrected=2),)}, "gpu.ecc", "possible"),
