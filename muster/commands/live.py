@@ -12,6 +12,7 @@ from validation.diagnose.finding import Standing
 from validation.diagnose.live.collect import collect, local_job
 from validation.diagnose.live.gather import gather
 from validation.diagnose.live.snapshot import Snapshot, save
+from validation.diagnose.slurm import ID
 
 MOST_ROWS = 12
 """Of the table: with the cause above it, a screen."""
@@ -20,7 +21,7 @@ MOST_ROWS = 12
 def look(job: str, native: bool, folder: Path | None) -> list[Snapshot]:
     """Snapshots of a Slurm job's nodes, or of this one; kept in a folder where one is given. Raises SourceError."""
     with progress("looking") as show:
-        if job and shutil.which("srun"):
+        if ID.fullmatch(job) and shutil.which("srun"):
             found = gather(job, native, progress=lambda done, of: show(f"{done} of {of} nodes", False))
         else:
             ranks = local_job(job)

@@ -71,6 +71,15 @@ TREES: list[tuple[str, dict[int, tuple[int, str, Mapping[str, str]]], list[tuple
         [(90012, 1, "4711")],
     ),
     (
+        "a batch script and a shell of somebody who looks, beside srun's tasks",
+        {
+            90010: (1, "bash", {"SLURM_JOB_ID": "4711", "SLURM_PROCID": "0"}),
+            90011: (1, "bash", {**SLURM, "SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "1"}),
+            90012: (1, "python3", SLURM),
+        },
+        [(90012, 1, "4711")],
+    ),
+    (
         "a pod's torchrun with one rank",
         {
             90011: (1, "python3", OPERATOR),

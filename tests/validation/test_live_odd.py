@@ -153,6 +153,19 @@ def test_ranks_that_could_not_be_looked_into_are_not_odd() -> None:
     assert found.read.left_out == ("gpu-0: rank 3: stacks: not permitted",)
 
 
+def test_ranks_that_wait_to_start_are_no_matter_of_the_network_yet() -> None:
+    meets = {"threads": (main(f"{C10D}:1700 init_process_group", OWN),)}
+    cause = diagnosed(job(dict.fromkeys(range(8), meets))).root_cause
+    assert (cause.kind, cause.rank, cause.confidence) == ("rendezvous.timeout", None, Confidence.POSSIBLE)
+
+
+def test_ranks_that_are_dealt_out_among_nodes_are_not_called_gone() -> None:
+    """As by `--distribution=cyclic`: ranks 0 and 2 on one node, 1 and 3 on the other, of which one was looked at."""
+    first = job(world=4, per_node=4)[0]
+    dealt = [rank(number, world=4, local_rank=number // 2, local_world=2) for number in (0, 2)]
+    assert diagnosed([first.model_copy(update={"asked": 0, "ranks": tuple(dealt)})]).root_cause.kind == "unknown"
+
+
 def test_the_minority_is_named_where_waiting_is_not_recognised() -> None:
     """As where all wait for their GPU within a call of a library, and one is in its evaluation."""
     synced = main("/job/train.py:90 step", OWN)

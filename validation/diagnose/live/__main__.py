@@ -3,9 +3,8 @@
 import argparse
 import sys
 from datetime import UTC, datetime
-from socket import gethostname
 
-from validation.diagnose.live.collect import collect, local_job
+from validation.diagnose.live.collect import collect, hostname, local_job
 from validation.diagnose.live.snapshot import Snapshot
 from validation.diagnose.sources import SourceError
 
@@ -19,7 +18,7 @@ def main() -> int:
     try:
         told = collect(local_job(options.job), native=options.native)
     except SourceError as why:
-        told = Snapshot(node=gethostname(), job=options.job, time=datetime.now(UTC), missed=(f"ranks: {why}",))
+        told = Snapshot(node=hostname(), job=options.job, time=datetime.now(UTC), missed=(f"ranks: {why}",))
     sys.stdout.write(told.model_dump_json() + "\n")
     return 0
 

@@ -3,6 +3,7 @@
 Nothing of the job is changed or stopped, and no signal is sent. What could not be read is in `missed`, with why.
 """
 
+import re
 import socket
 import time
 from collections import Counter
@@ -12,6 +13,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
+from threading import Semaphore
 from threading import Thread as Worker
 from typing import TypeVar
 
@@ -19,7 +21,18 @@ from validation.diagnose.live import gpus, links, processes, ras_client, stacks
 from validation.diagnose.live.kernel_log import NoLog, kernel_log, of_job
 from validation.diagnose.live.processes import Found
 from validation.diagnose.live.ras import RasError
-from validation.diagnose.live.snapshot import Frame, Gpu, Rank, Snapshot, Thread, Waits
+from validation.diagnose.live.snapshot import (
+    MOST_LINKS,
+    MOST_LOCAL,
+    MOST_RANKS,
+    MOST_WORLD,
+    Frame,
+    Gpu,
+    Rank,
+    Snapshot,
+    Thread,
+    Waits,
+)
 from validation.diagnose.live.stand import in_collective
 from validation.diagnose.live.steps import Step, step_of
 from validation.diagnose.sources import SourceError
@@ -32,7 +45,7 @@ SAMPLES = 8
 LIMIT_S = 40.0
 """Of all on this node."""
 WIDTH = 8
-"""Ranks that are read at once."""
+"""Stacks that are read at once."""
 
 T = TypeVar("T")
 
@@ -81,16 +94,16 @@ def collect(
     nvml: Nvml | None = None,
 ) -> Snapshot:
     """The snapshot of these ranks and of this machine. Never raises for what cannot be read."""
-    node, missed = socket.gethostname(), [] if ranks else ["ranks: none of the job runs here"]
+    node, missed = hostname(), [] if ranks else ["ranks: none of the job runs here"]
     begun = time.monotonic()
+    ranks = ranks[:MOST_RANKS]
     beside = _Beside(nvml or Nvml(), node, ranks, proc, begun + LIMIT_S)
     before, segments = links.sample(), links.segments()
     seen = [_Seen(each, proc / str(each.pid)) for each in ranks]
-    looked_s = time.monotonic()
-    for each in seen:
-        _first(each)
-    with ThreadPoolExecutor(WIDTH) as pool:
-        list(pool.map(lambda each: _watch(each, native, looked_s, interval_s, begun + LIMIT_S), seen))
+    with ThreadPoolExecutor(max(1, len(seen))) as pool:  # all at the same time: they are compared
+        list(pool.map(_first, seen))
+        looked_s, width = time.monotonic(), Semaphore(WIDTH)
+        list(pool.map(lambda each: _watch(each, native, interval_s, begun + LIMIT_S, width), seen))
         rest = max(0.0, looked_s + interval_s - time.monotonic())
         time.sleep(rest if seen else 0.0)
         took_s = time.monotonic() - looked_s
@@ -102,16 +115,21 @@ def collect(
     missed += [f"rank {each.found.rank}: stacks: {each.wrong}" for each in seen if each.wrong]
     found = beside.wait(missed)
     return Snapshot(
-        node=node if node.strip(".-") else "localhost",
+        node=node,
         job=ranks[0].job if ranks else "",
         time=datetime.now(UTC),
         interval_s=round(took_s, 3),
         ranks=tuple(mine),
         ended=tuple(ended),
-        links=(*links.between(before, links.sample()), *links.again(segments, links.segments())),
+        links=(*links.again(segments, links.segments()), *links.between(before, links.sample()))[:MOST_LINKS],
         missed=tuple(missed),
         **found,
     )
+
+
+def hostname() -> str:
+    """This node's, as a snapshot may have it."""
+    return re.sub(r"[^A-Za-z0-9._-]", "-", socket.gethostname()).lstrip("._-")[:63] or "localhost"
 
 
 def _first(each: _Seen) -> None:
@@ -122,24 +140,24 @@ def _first(each: _Seen) -> None:
     each.step = step_of(each.folder)
 
 
-def _watch(each: _Seen, native: bool, begun: float, interval_s: float, end: float) -> None:
-    """Its stack, several times over the interval until it moves out of a collective."""
-    for number in range(SAMPLES):
+def _watch(each: _Seen, native: bool, interval_s: float, end: float, width: Semaphore) -> None:
+    """Its stack, several times over the interval; twice where it is stopped for each."""
+    begun = time.monotonic()
+    for number in (0, SAMPLES - 1) if native else range(SAMPLES):
         at = begun + interval_s * number / (SAMPLES - 1)
         time.sleep(max(0.0, min(at, end) - time.monotonic()))
         if time.monotonic() >= end:
             each.wrong = each.wrong or "no time was left"
             return
         try:
-            each.samples.append(stacks.stacks(each.found.pid, native=native))
+            with width:
+                each.samples.append(stacks.stacks(each.found.pid, native=native))
             each.wrong = ""
         except stacks.NoStack as why:
             if not each.samples:
                 each.wrong = str(why)
             if not processes.status_of(each.folder) or "not permitted" in str(why) or "not installed" in str(why):
                 return
-        if native and len(each.samples) > 1:
-            return  # it is stopped each time
 
 
 def _rank(each: _Seen, missed: list[str]) -> Rank | None:
@@ -151,6 +169,9 @@ def _rank(each: _Seen, missed: list[str]) -> Rank | None:
     step, bytes_ = step_of(each.folder), processes.moved_bytes(each.folder)
     stack, _ = processes.kernel_stack(each.folder)
     same = step is not None and each.step is not None and step.exact == each.step.exact
+    if each.found.world >= MOST_WORLD or (each.found.local_world or 1) >= MOST_LOCAL:
+        missed.append(f"rank {each.found.rank}: it says that it is of {each.found.world} ranks")
+        return None
     return Rank(
         rank=each.found.rank,
         world=each.found.world,

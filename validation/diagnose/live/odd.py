@@ -126,7 +126,8 @@ def _missing(ranks: Ranks, snapshots: Sequence[Snapshot]) -> Iterator[Line]:
         mine = [rank for rank in snapshot.ranks if rank.local_rank is not None and rank.local_world is not None]
         there = {rank.local_rank for rank in mine}
         buried = f"; {snapshot.ended[0].name} ({snapshot.ended[0].pid}) has ended beside it" if snapshot.ended else ""
-        for rank in mine[:1]:
+        in_a_row = len({rank.rank - (rank.local_rank or 0) for rank in mine}) == 1
+        for rank in mine[:1] if in_a_row else []:
             first, size = rank.rank - (rank.local_rank or 0), rank.local_world or 0
             if size <= MOST_MISSING and len(there) < size:
                 for local in sorted(set(range(size)) - there):
@@ -304,7 +305,8 @@ def _collectives(ranks: Ranks, stands: Mapping[int, Stand], whole: bool) -> Iter
         return
     if whole:
         same = next(iter(stands.values()))
-        text = f"all {len(stands)} ranks wait in {same.op or 'the same call'}{_where(same)} and none comes out of it"
+        how = "wait to start" if same.doing is Doing.MEETS else "wait"
+        text = f"all {len(stands)} ranks {how} in {same.op or 'the same call'}{_where(same)} and none comes out of it"
         yield _line(_of(ranks, min(stands)), None, text)
 
 

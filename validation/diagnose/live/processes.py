@@ -81,7 +81,7 @@ def ranks_here(proc: Path = PROC) -> list[Found]:
             if _is_python(folder):
                 pythons.add(pid)
     tops: dict[tuple[str, int], list[Found]] = defaultdict(list)
-    for each in _without_agents(candidates).values():
+    for each in _without_others(_without_agents(candidates)):
         tops[each.job, each.rank].append(each)
     chosen = [_top(members, pythons) for members in tops.values()]
     return sorted(chosen, key=lambda each: (each.job, each.rank))[: 4 * MOST_RANKS]
@@ -125,6 +125,15 @@ def _without_agents(candidates: Mapping[int, Found]) -> dict[int, Found]:
                 agents.add(above.pid)
             above, steps = candidates.get(above.parent), steps + 1
     return {pid: each for pid, each in candidates.items() if pid not in agents}
+
+
+def _without_others(candidates: Mapping[int, Found]) -> list[Found]:
+    """Of each job only the largest set of ranks: beside it are its batch script, a shell in it, a small program."""
+    best: dict[str, tuple[int, int]] = {}
+    for each in candidates.values():
+        size = (-each.by, each.world)
+        best[each.job] = max(size, best.get(each.job, size))
+    return [each for each in candidates.values() if (-each.by, each.world) == best[each.job]]
 
 
 def _top(members: Sequence[Found], pythons: set[int]) -> Found:

@@ -19,6 +19,9 @@ LARGEST = 16 << 20
 
 MOST_RANKS = 256
 """Of one node."""
+MOST_WORLD = 1_000_000
+MOST_LOCAL = 10_000
+MOST_LINKS = 256
 MOST_THREADS = 512
 MOST_FRAMES = 64
 
@@ -44,7 +47,7 @@ def _in_utc(time: datetime) -> datetime:
 Word = Annotated[str, _cut(80)]
 Text = Annotated[str, _cut(400)]
 Count = Annotated[int, Field(ge=0, lt=1 << 63)]
-Number = Annotated[int, Field(ge=0, lt=1_000_000)]
+Number = Annotated[int, Field(ge=0, lt=MOST_WORLD)]
 """Of a rank."""
 Seconds = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
 Time = Annotated[datetime, AfterValidator(_in_utc)]
@@ -87,9 +90,9 @@ class Rank(_Told):
     """A rank's process."""
 
     rank: Number
-    world: Annotated[int, Field(ge=1, lt=1_000_000)] = 1
+    world: Annotated[int, Field(ge=1, lt=MOST_WORLD)] = 1
     local_rank: Number | None = None
-    local_world: Annotated[int, Field(ge=1, lt=10_000)] | None = None
+    local_world: Annotated[int, Field(ge=1, lt=MOST_LOCAL)] | None = None
     pid: Count
     started: Time | None = None
     state: Annotated[str, Field(max_length=1)] = ""
@@ -200,7 +203,7 @@ class Snapshot(_Told):
     ended: Annotated[tuple[Waits, ...], _first(64)] = ()
     """Processes beside the ranks that have ended and that their parent did not bury."""
     gpus: Annotated[tuple[Gpu, ...], Field(max_length=64)] = ()
-    links: Annotated[tuple[Link, ...], Field(max_length=256)] = ()
+    links: Annotated[tuple[Link, ...], Field(max_length=MOST_LINKS)] = ()
     ras: Ras | None = None
     kernel: Annotated[tuple[Text, ...], _first(2000)] = ()
     """Lines of the kernel's log with their time, the newest last."""
