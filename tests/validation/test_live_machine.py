@@ -2,6 +2,7 @@
 
 import json
 import os
+import secrets
 import subprocess
 import sys
 import threading
@@ -15,13 +16,16 @@ from typing import Any
 import pytest
 from recorded_host import sysfs
 
+from validation.diagnose.job import read_job
 from validation.diagnose.live import links, steps
 from validation.diagnose.live.bounded import run, within
+from validation.diagnose.live.collect import collect, local_job
 from validation.diagnose.live.gpus import gpus
 from validation.diagnose.live.kernel_log import NoLog, kernel_log, of_job
 from validation.diagnose.live.processes import children, ranks_here, waits_of
 from validation.node.measure import Unmeasurable
 
+ROOT = Path(__file__).parents[2]
 BORN = 1_000_000
 """Ticks since the machine started."""
 
@@ -297,3 +301,44 @@ def test_a_read_that_hangs_is_left_behind(tmp_path: Path) -> None:
     assert within(10, lambda: "read", "nothing") == "read"
     with (tmp_path / "fifo").open("w"):
         """Lets the reader end."""
+
+
+@pytest.mark.parametrize("scraped", [True, False])
+def test_the_step_of_a_run_with_telemetry_is_found_and_rises(tmp_path: Path, scraped: bool) -> None:
+    name = f"live-{secrets.token_hex(4)}"
+    environment = {**os.environ, "RANK": "0", "WORLD_SIZE": "1", "SLURM_JOB_ID": name, "PYTHONPATH": str(ROOT)}
+    argv = [sys.executable, "-c", STEPS, str(tmp_path), "yes" if scraped else ""]
+    with subprocess.Popen(argv, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"here\n"
+            end = time.monotonic() + 60
+            while True:
+                snapshot = collect(local_job(name), interval_s=1.0).model_copy(update={"kernel": (), "links": ()})
+                found = read_job([], live=[snapshot])
+                (told,) = snapshot.ranks
+                if told.step and told.step_before and told.step > told.step_before and told.exact_step is scraped:
+                    break
+                assert time.monotonic() < end, told
+        finally:
+            process.kill()
+    assert (found.root_cause.kind, found.last_step) == ("progress.running", told.step)
+    assert "steps of 1 ranks rose by" in found.root_cause.evidence[0].text
+
+
+STEPS = """
+import sys, time
+from pathlib import Path
+from runtime.telemetry.config import Scrape, TelemetryConfig
+from runtime.telemetry.telemetry import Telemetry
+
+scrape = Scrape(host="127.0.0.1", port=0) if sys.argv[2] else None
+telemetry = Telemetry(TelemetryConfig(folder=Path(sys.argv[1]), console="off", scrape=scrape))
+for step in range(1, 1_000_000):
+    with telemetry.phase("forward"):
+        time.sleep(0.02)
+    telemetry.step_done(step)
+    telemetry("step.told")
+    if step == 3:
+        print("here", flush=True)
+"""
