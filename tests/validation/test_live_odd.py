@@ -101,6 +101,13 @@ def test_a_job_that_goes_on_is_called_so() -> None:
         assert (cause.kind, cause.rank) == ("progress.running", None)
 
 
+def test_what_a_kernel_said_of_a_wait_is_over_where_the_job_goes_on() -> None:
+    line = "2026-11-30T14:01:00+00:00 x kernel: nfs: server s not responding, still trying"
+    moving = {number: {"moved": True, "left": True} for number in range(8)}
+    assert diagnosed(job(moving, kernel=(line,))).root_cause.kind == "progress.running"
+    assert diagnosed(job(kernel=(line,))).root_cause.kind == "storage.stale"
+
+
 def test_a_job_whose_ranks_only_spin_is_not_called_one_that_goes_on() -> None:
     spinning = {number: {"state": "R", "cpu_s": 3.0, "wchan": ""} for number in range(8)}
     assert diagnosed(job(spinning)).root_cause.kind == "network.rdma_path"
@@ -173,6 +180,9 @@ def test_the_minority_is_named_where_waiting_is_not_recognised() -> None:
     assert diagnosed(job(ranks)).root_cause.kind == "network.rdma_path"
     cause = diagnosed(job({**ranks, 6: {"threads": (main("/job/eval.py:4 run", OWN),), "state": "R"}})).root_cause
     assert (cause.kind, cause.rank, cause.confidence) == ("collective.desync", 6, Confidence.POSSIBLE)
+    for odd, kind in ((LOADER, "slow.data"), ((f"{C10D}:2900 barrier", OWN), "collective.desync")):
+        cause = diagnosed(job({**ranks, 6: {"threads": (main(*odd),)}})).root_cause
+        assert (cause.kind, cause.rank) == (kind, 6)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from validation.diagnose import collectives, flight
 from validation.diagnose.finding import Diagnosis, Found, Line, Read
+from validation.diagnose.kinds import Symptom
 from validation.diagnose.live import odd, snapshot
 from validation.diagnose.live.groups import grouped, ranks_of
 from validation.diagnose.live.snapshot import Snapshot
@@ -99,11 +100,13 @@ def _found_live(snapshots: Sequence[Snapshot], known: Sequence[Rule], folder: Pa
     told = list(_found(odd.told(snapshots), live))
     yield from told
     whole = not any(each.rule in ("live.gone", "live.ras_silent") for each in told)
+    moves = any(each.rule == "live.moving" for each in told)
+    hangs = {rule.id for rule in known if rule.symptom is Symptom.HANG}
     for each in snapshots:
         if each.kernel:
             text = Held(Path(each.name), f"kern-{each.node}.log", each.time.year, "\n".join(each.kernel).encode())
             for found in _scan(text, folder).found:
-                if whole and areas[found.rule] not in HOLDS:
+                if (whole and areas[found.rule] not in HOLDS) or (moves and found.rule in hangs):
                     continue
                 yield replace(found, line=found.line._replace(file=each.name, number=0, node=each.node, rank=None))
 

@@ -25,6 +25,9 @@ BUSY = 0.5
 _ALWAYS = (Doing.STOPPED, Doing.TRACED, Doing.DEBUGGER, Doing.ENDED, Doing.STORAGE, Doing.KERNEL)
 """What is no usual place to be in for long, whatever the others do."""
 
+_PLAIN = (Doing.OWN, Doing.SLEEPS)
+"""What says of a rank no more than where it is."""
+
 Ranks = Mapping[int, tuple[Rank, Snapshot]]
 
 
@@ -165,7 +168,9 @@ def _odd(ranks: Ranks, stands: Mapping[int, Stand], alone: bool, whole: bool) ->
     usual = _usual(stands, waiting)
     for doing, numbers in _by_doing(stands, sorted(hard)):
         yield from _told(ranks, stands, doing, numbers, usual)
-    if waiting or len(ranks) == 1:
+    if _elsewhere_most(stands):
+        yield from _apart(ranks, stands, sorted(stands.keys() - hard))
+    elif waiting or len(ranks) == 1:
         for doing, numbers in _by_doing(stands, [each for each in others if not _unread(ranks, stands, each)]):
             yield from _told(ranks, stands, doing, numbers, usual)
     elif alone and not hard:
@@ -174,6 +179,14 @@ def _odd(ranks: Ranks, stands: Mapping[int, Stand], alone: bool, whole: bool) ->
         yield from _collectives(ranks, stands, whole)
     if alone:
         yield from _behind(ranks)
+
+
+def _elsewhere_most(stands: Mapping[int, Stand]) -> bool:
+    """Whether most are at one place of their own code, as where they wait for their GPU within a call of C."""
+    if len(stands) < 3:
+        return False
+    (doing, _), count = Counter((at.doing, at.where) for at in stands.values()).most_common(1)[0]
+    return doing in _PLAIN and count > len(stands) / 2
 
 
 def _unread(ranks: Ranks, stands: Mapping[int, Stand], number: int) -> bool:
@@ -221,7 +234,7 @@ def _words(of: tuple[Rank, Snapshot], at: Stand, many: bool) -> str:
     if at.doing is Doing.STORAGE:
         return f"{'wait' if many else 'waits'} for {at.op}{f' by {at.who}' if at.who else ''}"
     if at.doing is Doing.OWN:
-        return f"{be} in its own code{' and computes' if _computes(rank, snapshot) else ''}"
+        return f"{be} in own code{' and computes' if _computes(rank, snapshot) else ''}"
     return {
         Doing.STOPPED: f"{be} stopped by a signal",
         Doing.TRACED: f"{be} held by a debugger from outside{f', process {rank.traced_by}' if rank.traced_by else ''}",
@@ -269,9 +282,13 @@ def _apart(ranks: Ranks, stands: Mapping[int, Stand], others: Sequence[int]) -> 
         else:
             yield _line(_of(ranks, seen[0]), None, f"{what} at {where} and nobody elsewhere")
     elif count > len(seen) / 2 and len(odd) <= MOST_NAMED:
+        most = f", {count} of {len(ranks)} ranks at {usual[1]}"
         for each in odd:
-            text = f"rank {each} stands apart{_where(stands[each])}{_state(ranks[each][0])}"
-            yield _line(_of(ranks, each), each, f"{text}, {count} of {len(ranks)} ranks at {usual[1]}")
+            if stands[each].doing in _PLAIN or stands[each].doing.waits:
+                text = f"rank {each} stands apart{_where(stands[each])}{_state(ranks[each][0])}"
+                yield _line(_of(ranks, each), each, text + most)
+            else:
+                yield from _told(ranks, stands, stands[each].doing, [each], most)
 
 
 def _collectives(ranks: Ranks, stands: Mapping[int, Stand], whole: bool) -> Iterator[Line]:
