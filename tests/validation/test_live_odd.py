@@ -177,7 +177,8 @@ def test_the_minority_is_named_where_waiting_is_not_recognised() -> None:
     """As where all wait for their GPU within a call of a library, and one is in its evaluation."""
     synced = main("/job/train.py:90 step", OWN)
     ranks = {number: {"threads": (synced,), "state": "R", "wchan": ""} for number in range(8)}
-    assert diagnosed(job(ranks)).root_cause.kind == "network.rdma_path"
+    together = diagnosed(job(ranks)).root_cause
+    assert (together.kind, together.rank, together.confidence) == ("collective.stuck", None, Confidence.POSSIBLE)
     cause = diagnosed(job({**ranks, 6: {"threads": (main("/job/eval.py:4 run", OWN),), "state": "R"}})).root_cause
     assert (cause.kind, cause.rank, cause.confidence) == ("collective.desync", 6, Confidence.POSSIBLE)
     for odd, kind in ((LOADER, "slow.data"), ((f"{C10D}:2900 barrier", OWN), "collective.desync")):
