@@ -65,10 +65,19 @@ def commands() -> str:
     with context:
         text = get_docs_for_click(obj=group, ctx=context, name="muster", title="Commands")
 
-    def whole(entry: re.Match[str]) -> str:
-        return f"* [`{entry[1]}`](#muster-{entry[1]}): {(group.commands[entry[1]].help or '').splitlines()[0]}"
-
-    return re.sub(r"^\* `([a-z][a-z-]*)`: .*$", whole, text, flags=re.MULTILINE).rstrip() + "\n"
+    made, at = [], group
+    for line in text.splitlines():
+        if heading := re.fullmatch(r"#{1,3} `muster((?: [a-z-]+)*)`", line):
+            at = group
+            for name in heading[1].split():
+                at = at.commands.get(name, at) if isinstance(at, typer.core.TyperGroup) else at
+        entry = re.match(r"\* `([a-z][a-z-]*)`: ", line)
+        found = at.commands.get(entry[1]) if entry and isinstance(at, typer.core.TyperGroup) else None
+        if entry and found:
+            anchor = "-".join(["muster", *([] if at is group else [at.name or ""]), entry[1]])
+            line = f"* [`{entry[1]}`](#{anchor}): {(found.help or '').splitlines()[0]}"
+        made.append(line)
+    return "\n".join(made).rstrip() + "\n"
 
 
 def proofs(plan: ClusterPlan) -> str:

@@ -1,4 +1,7 @@
-"""`muster debug env`: the settings that say more of a symptom at the next start, and how to take them back."""
+"""`muster debug env`: the settings that say more of a symptom at the next start, and how to take them back.
+
+`muster debug snapshot`: what `muster diagnose --live` sees of one node, where Slurm cannot be asked to look.
+"""
 
 from typing import Annotated
 
@@ -8,13 +11,16 @@ from muster.commands.nodes import Json
 from muster.console import Problem, document, result
 from policies.exits import Exit
 from validation.diagnose.kinds import Symptom
+from validation.diagnose.live.collect import collect, local_job
 from validation.diagnose.settings import of
+from validation.diagnose.sources import SourceError
 
 
 def register(app: typer.Typer) -> None:
     """Adds the commands."""
-    debug = typer.Typer(help="Learn more of a symptom at the next start.", no_args_is_help=True)
+    debug = typer.Typer(help="Learn more of a job: at its next start, or while it runs.", no_args_is_help=True)
     debug.command("env")(env)
+    debug.command("snapshot")(snapshot)
     app.add_typer(debug, name="debug")
 
 
@@ -41,4 +47,19 @@ def env(
         result(f"export {each.variable}={each.value}")
     if not undo:
         result(f'# to take them back: eval "$(muster debug env {symptom} --undo)"')
+    return Exit.PASS
+
+
+def snapshot(
+    job: Annotated[str, typer.Option(help="Which job, where ranks of several run here.")] = "",
+    native: Annotated[
+        bool, typer.Option("--native", help="Calls of C too. Each rank is stopped for it, for up to seconds.")
+    ] = False,
+) -> int:
+    """Print what this node says of a job that runs, as JSON: keep it as muster-snapshot-NODE.json for `diagnose`."""
+    try:
+        found = collect(local_job(job), native)
+    except SourceError as error:
+        raise Problem(str(error), exit=Exit.USAGE) from None
+    document(found.model_dump(mode="json"))
     return Exit.PASS

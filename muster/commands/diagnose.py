@@ -8,6 +8,7 @@ import typer
 from rich.text import Text
 
 from muster.commands.history import seen_before
+from muster.commands.live import look, print_standing
 from muster.commands.nodes import Json
 from muster.console import Problem, document, out, progress, result, table
 from policies.evidence import write
@@ -40,6 +41,21 @@ def diagnose(
     ] = None,
     job: Annotated[str, typer.Option(help="A Slurm job, as 4711 or 4711_3: finds its logs.")] = "",
     html: Annotated[Path | None, typer.Option(help="Write the diagnosis as a page with a timeline.")] = None,
+    live: Annotated[
+        bool,
+        typer.Option(
+            "--live",
+            help="Look at a job that still runs: on all nodes of --job through Slurm, else on this one. "
+            "Nothing of it is stopped.",
+        ),
+    ] = False,
+    save: Annotated[
+        Path | None, typer.Option(help="With --live: keep what was seen, to be read again as PATHS.")
+    ] = None,
+    native: Annotated[
+        bool,
+        typer.Option("--native", help="With --live: calls of C too. Each rank is stopped for it, for up to seconds."),
+    ] = False,
     beside: Annotated[
         bool, typer.Option("--beside", help="With --job: write diagnosis-JOB.json and .html beside the job's log.")
     ] = False,
@@ -57,16 +73,22 @@ def diagnose(
     as_json: Json = False,
 ) -> int:
     """Say why a job died, hung or slowed down: from its logs, NCCL's output, flight-recorder dumps, kernel logs."""
-    if not paths and not job:
-        raise Problem("nothing to read", advice="give the job's logs, or --job with a Slurm job", exit=Exit.USAGE)
+    if not paths and not job and not live:
+        advice = "give the job's logs, --job with a Slurm job, or --live where it runs"
+        raise Problem("nothing to read", advice=advice, exit=Exit.USAGE)
+    if (save or native) and not live:
+        raise Problem("--save and --native are for a job that runs", advice="give --live too", exit=Exit.USAGE)
+    if beside and live:
+        raise Problem("--beside is for a job that has ended", advice="give --save FOLDER", exit=Exit.USAGE)
     if beside and not job:
         raise Problem("--beside is for a Slurm job", advice="give --job, or --html FILE", exit=Exit.USAGE)
     try:
-        logs = logs_of(job) if job else None
+        seen = look(job, native, save) if live else []
+        logs = logs_of(job) if job and not live else None
         with progress("reading") as show:
             every = [*(paths or ()), *(logs.paths if logs else ())]
             wanted, wrong = _wanted(metrics, job)
-            found = read_job(every, lambda done, of: show(f"{done} of {of} files", False), metrics=wanted)
+            found = read_job(every, lambda done, of: show(f"{done} of {of} files", False), metrics=wanted, live=seen)
     except SourceError as error:
         raise Problem(str(error), exit=Exit.USAGE) from None
     except (RuleError, PolicyError) as error:
@@ -85,6 +107,8 @@ def diagnose(
         document(found.model_dump(mode="json"))
     else:
         _print(found)
+        if save:
+            result(f"kept in {save}: muster diagnose {save}")
         if html:
             result(f"page written to {html}")
     return Exit.PASS if found.root_cause.confidence is not Confidence.UNKNOWN else Exit.INCOMPLETE
@@ -107,6 +131,7 @@ def _print(found: Diagnosis) -> None:
     style = {Confidence.CERTAIN: "bold red", Confidence.LIKELY: "bold red", Confidence.POSSIBLE: "bold yellow"}
     result(Text.assemble((cause.summary, style.get(cause.confidence, "bold")), f"  ({cause.confidence.value})"))
     _evidence(cause)
+    print_standing(found.standing, cause.rank)
     for title, causes in (("or else", found.others), ("only consequences", found.consequences)):
         if causes:
             result("")

@@ -25,7 +25,7 @@ WRITTEN = sorted(
 OFFLINE = {"plan", "plan-network", "controls", "cost", "schema", "diagnose", "debug", "history", "rules"}
 """Commands that need no cluster: what pages show of them is run, and what they print compared."""
 
-TOOLS = {"cd", "curl", "env", "eval", "make", "muster", "pulumi", "python", "source", "ssh", "sudo"}
+TOOLS = {"cd", "curl", "env", "eval", "kubectl", "make", "muster", "pulumi", "python", "source", "ssh", "sudo"}
 """What the pages call. Another name may be a slip of the pen; if not, it is added here."""
 
 GROUP = typer.main.get_group(app)

@@ -88,6 +88,26 @@ class Step(_Answer):
     node: str | None = None
 
 
+class Standing(_Answer):
+    """Ranks of a job that ran when it was looked at and that stood at the same place."""
+
+    ranks: tuple[int, ...]
+    doing: str
+    """In words; the collective or file system in brackets."""
+    where: str = ""
+    """The innermost frame of the program's own code: `train.py:42 step`."""
+    states: str = ""
+    """As /proc has them: R runs, S sleeps, D cannot be interrupted, T is stopped, t is traced, Z has ended."""
+    wchans: tuple[str, ...] = ()
+    """The kernel's functions that they sleep in."""
+    first_step: int | None = None
+    """The lowest of these ranks."""
+    last_step: int | None = None
+    cpu_percent: int | None = None
+    """Mean of a rank while it was looked at; of one processor."""
+    nodes: tuple[str, ...] = ()
+
+
 class Read(_Answer):
     """What was looked at: what was not read cannot have been found."""
 
@@ -136,6 +156,8 @@ class Diagnosis(_Answer):
     """Of all ranks, the furthest."""
     last_steps: tuple[Step, ...] = ()
     """Each rank's, in their order; a file's where no rank is known."""
+    standing: tuple[Standing, ...] = ()
+    """Where ranks stood when a running job was looked at (`--live`), the smallest group first."""
     read: Read
 
 

@@ -94,11 +94,11 @@ _KINDS = {
     "storage": "full quota readonly stale io denied slow",
     "data": "worker sample slow exhausted",
     "loss": "nan spike",
-    "program": "error import assertion interpreter_stuck",
+    "program": "error import assertion interpreter_stuck stopped debugger lock loop blocked",
     "stop": "time_limit preempted signal cancelled done",
     "node": "lost rebooted unhealthy clock",
     "slow": "rank network data checkpoint clocks",
-    "progress": "step saved started",
+    "progress": "step saved started running",
 }
 
 KINDS = frozenset(f"{area}.{name}" for area, names in _KINDS.items() for name in names.split())

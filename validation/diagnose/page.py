@@ -5,7 +5,7 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from policies.report.names import ranges
+from policies.report.names import fold, ranges
 from policies.report.template import environment, style
 from validation.diagnose.finding import Diagnosis, Evidence
 from validation.diagnose.kinds import Confidence, Retry
@@ -34,7 +34,7 @@ def page(diagnosis: Diagnosis) -> str:
     cause = diagnosis.root_cause
     whom = {"rank": cause.rank, "node": cause.node, "GPU": cause.gpu, "peer": cause.peer, "rail": cause.rail}
     made = environment(_HERE)
-    made.filters.update(ranges=ranges, sign=sign, clock=_clock, day=_day, told=_told)
+    made.filters.update(ranges=ranges, fold=fold, sign=sign, clock=_clock, day=_day, told=_told)
     return made.get_template("page.html.j2").render(
         diagnosis=diagnosis,
         cause=cause,

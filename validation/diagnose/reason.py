@@ -91,6 +91,7 @@ def diagnose(found: Iterable[Found], rules: Sequence[Rule], read: Read) -> Diagn
     if any(each.level >= best.level for each in others):
         sure = Confidence.POSSIBLE.level
     rule = best.rule
+    consequences = _consequences(known, [best, *others[:MOST_OTHERS]], by_id)  # one is not the other
     return Diagnosis(
         root_cause=_cause(best, min(best.level, sure)),
         others=tuple(_cause(each, min(each.level, Confidence.POSSIBLE.level)) for each in others[:MOST_OTHERS]),

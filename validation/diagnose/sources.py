@@ -38,6 +38,8 @@ ANSWER = re.compile(
     rb'\s*"data"\s*:\s*\{\s*"resultType"\s*:\s*"matrix"'
 )
 """How the answer of a Prometheus to a range query begins, or of what speaks as it does."""
+SNAPSHOT = re.compile(r"^muster-snapshot-[\w.-]+\.json$")
+"""What `muster diagnose --live --save` and `muster debug snapshot` keep of a node."""
 
 PACKED = (".gz", ".bz2", ".xz", ".zst")
 _ROTATED = re.compile(r"(?:\.\d{1,4}|-\d{8})$")
@@ -126,6 +128,17 @@ class Source:
 
 
 @dataclass(frozen=True)
+class Held(Source):
+    """A text that is in no file of its own."""
+
+    raw: bytes
+
+    def chunks(self) -> Iterator[bytes]:
+        """All of it, as it is."""
+        yield self.raw
+
+
+@dataclass(frozen=True)
 class Sources:
     """What is there to read, and what was left out with why."""
 
@@ -134,6 +147,8 @@ class Sources:
     """Of torch's flight recorder."""
     answers: tuple[Source, ...]
     """Of a Prometheus, saved."""
+    snapshots: tuple[Path, ...]
+    """Of nodes of a job that ran."""
     left_out: tuple[str, ...]
 
 
@@ -142,6 +157,7 @@ def find(paths: Iterable[Path]) -> Sources:
     files: list[Source] = []
     answers: list[Source] = []
     dumps: list[Path] = []
+    snapshots: list[Path] = []
     left_out: list[str] = []
     asked = list(paths)
     for path in asked:
@@ -152,6 +168,9 @@ def find(paths: Iterable[Path]) -> Sources:
             if DUMP.search(each.name):
                 dumps.append(each)
                 continue
+            if SNAPSHOT.search(each.name):
+                snapshots.append(each)
+                continue
             name = str(each.relative_to(path)) if path.is_dir() else str(each)
             why, found = _looked_at(each, name)
             if found is not None:
@@ -160,10 +179,10 @@ def find(paths: Iterable[Path]) -> Sources:
                 left_out.append(f"{each}: {why}")
             if len(files) > MOST_FILES:
                 raise SourceError(f"{path}: more than {MOST_FILES:,} files · give a folder of one job")
-    if not files and not dumps and not answers:
+    if not files and not dumps and not answers and not snapshots:
         shown = "; ".join(left_out[:4]) or "there are no files"
         raise SourceError(f"{', '.join(map(str, asked))}: nothing to read: {shown} · give the job's logs")
-    return Sources(tuple(files), tuple(dumps), tuple(answers), tuple(left_out))
+    return Sources(tuple(files), tuple(dumps), tuple(answers), tuple(snapshots), tuple(left_out))
 
 
 def _is_answer(source: Source) -> bool:

@@ -1,0 +1,125 @@
+"""Snapshots of all nodes of a Slurm job: one small step on each, as the job's user, beside the ranks that run.
+
+A step a node rather than one for all: a node that hangs is then named, and holds up no other.
+"""
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from datetime import UTC, datetime
+
+from validation.diagnose.live.bounded import run
+from validation.diagnose.live.snapshot import LARGEST, Snapshot, parse
+from validation.diagnose.slurm import ID
+from validation.diagnose.sources import SourceError
+
+LIMIT_S = 60.0
+"""Seconds for one node: its collector ends itself sooner."""
+SLURM_S = 30.0
+"""Seconds for an answer of Slurm's controller."""
+WIDTH = 16
+"""Nodes that are asked at once: each is a step that the controller starts."""
+MOST_NODES = 4096
+
+_NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+
+Progress = Callable[[int, int], None]
+"""Is told how many nodes of how many have answered or were given up."""
+
+
+def gather(
+    job: str,
+    native: bool = False,
+    limit_s: float = LIMIT_S,
+    progress: Progress = lambda _done, _of: None,
+) -> list[Snapshot]:
+    """A snapshot of each node of a job, also of those that do not answer, which say so.
+
+    Raises SourceError: no such job, it does not run, Slurm is not here, or no node answers.
+    """
+    nodes = nodes_of(job)
+    made: dict[str, Snapshot] = {}
+    progress(0, len(nodes))
+    with ThreadPoolExecutor(WIDTH) as pool:
+        jobs = {pool.submit(ask, job, node, native, limit_s): node for node in nodes}
+        for number, each in enumerate(as_completed(jobs), 1):
+            made[jobs[each]] = each.result()
+            progress(number, len(nodes))
+    if not any(each.answered for each in made.values()):
+        first = next(iter(made.values())).missed[0]
+        raise SourceError(
+            f"job {job}: none of {len(nodes)} nodes answers: {first} · run it as the job's user or root; or run "
+            "`muster debug snapshot` on the nodes and give the files"
+        )
+    return [made[node].model_copy(update={"asked": len(nodes)}) for node in nodes]
+
+
+def nodes_of(job: str) -> list[str]:
+    """The nodes that a job runs on. Raises SourceError."""
+    if ID.fullmatch(job) is None:
+        raise SourceError(f"{job!r} is no Slurm job · give a number, as 4711, or 4711_3 for a task of an array")
+    told = _slurm("squeue", "--noheader", f"--jobs={job}", "--states=all", "--format=%T|%N")
+    rows = [each.strip().partition("|") for each in told.splitlines() if each.strip()]
+    state, _, names = next((each for each in rows if each[0] == "RUNNING"), rows[0] if rows else ("", "", ""))
+    if state not in ("RUNNING", "SUSPENDED", "COMPLETING", "STOPPED") or not names:
+        raise SourceError(
+            f"job {job} does not run{f' (it is {state.lower()})' if state else ''} · "
+            f"without --live its logs are read: muster diagnose --job {job}"
+        )
+    nodes = _slurm("scontrol", "show", "hostnames", names).split()
+    if wrong := [each for each in nodes if not _NODE.fullmatch(each)]:
+        raise SourceError(f"job {job}: Slurm names {wrong[0]!r} · it is no name of a node")
+    if not 0 < len(nodes) <= MOST_NODES:
+        raise SourceError(f"job {job}: Slurm names {len(nodes)} nodes · at most {MOST_NODES} are asked at once")
+    return nodes
+
+
+def command(job: str, node: str, native: bool = False) -> list[str]:
+    """What runs on a node. The interpreter and the package are those of this process, as a shared folder has them."""
+    return [
+        "srun", f"--jobid={job}", "--overlap", f"--nodelist={node}", "--nodes=1", "--ntasks=1", "--ntasks-per-node=1",
+        "--quiet", "--input=none", "--time=2", "--export=ALL",
+        sys.executable, "-P", "-m", "validation.diagnose.live", *(["--native"] if native else []), "--job", job,
+    ]  # fmt: skip
+
+
+def ask(job: str, node: str, native: bool = False, limit_s: float = LIMIT_S) -> Snapshot:
+    """The snapshot of one node. Never raises: one that says nothing says that."""
+    try:
+        ran = run(command(job, node, native), limit_s, LARGEST)
+    except OSError as wrong:
+        return _silent(job, node, f"srun: {wrong.strerror}")
+    if ran.large:
+        return _silent(job, node, "it answers more than a snapshot can be")
+    for line in reversed(ran.out.splitlines()):  # a shell's greeting may come before
+        if line.startswith(b"{"):
+            try:
+                # Its name is the scheduler's: that is the one that people can use.
+                return parse(line, node).model_copy(update={"node": node})
+            except SourceError as wrong:
+                return _silent(job, node, str(wrong))
+    if ran.code is None:
+        return _silent(job, node, f"no answer in {limit_s:g} s")
+    said = ran.said.strip().splitlines()
+    return _silent(job, node, f"srun ended with {ran.code}: {said[-1][:200] if said else 'it said nothing'}")
+
+
+def _silent(job: str, node: str, why: str) -> Snapshot:
+    return Snapshot(node=node, job=job, time=datetime.now(UTC), answered=False, missed=(why,))
+
+
+def _slurm(*argv: str) -> str:
+    try:
+        ran = subprocess.run(argv, capture_output=True, text=True, errors="replace", timeout=SLURM_S, check=False)
+    except FileNotFoundError:
+        raise SourceError(
+            f"{argv[0]} is not here · run it where Slurm's commands are, or on a node of the job without --job"
+        ) from None
+    except subprocess.TimeoutExpired:
+        raise SourceError(f"{argv[0]}: no answer in {SLURM_S:g} s · try again, or on a node of the job") from None
+    if ran.returncode:
+        said = ran.stderr.strip() or "it said nothing"
+        raise SourceError(f"{argv[0]}: {said[:300]} · look at the job's number: squeue --me")
+    return ran.stdout
