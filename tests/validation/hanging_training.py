@@ -52,6 +52,8 @@ def hang(fault: str, folder: Path) -> None:
         wait_for(held)
     if fault == "fifo":
         (folder / "feed").open().read()  # nobody ever opens its other end
+    if fault == "storage":
+        Path(os.environ["STALLED"], "shard").read_bytes()
     if fault == "loop":
         pack()
 

@@ -5,6 +5,7 @@ Ranks of torch with gloo; each job has a name of its own, as other tests run ran
 
 import os
 import secrets
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,6 +23,10 @@ from validation.diagnose.live import stacks
 from validation.diagnose.live.collect import collect, local_job
 from validation.diagnose.live.snapshot import Snapshot
 from validation.diagnose.sources import SourceError
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "runtime"))
+
+from mounts import Namespace, Stalling
 
 ROOT = Path(__file__).parents[2]
 TRAINING = Path(__file__).with_name("hanging_training.py")
@@ -123,6 +128,32 @@ def test_the_rank_that_hangs_is_named(start: Start, fault: str, kind: str, confi
         assert others.doing == "waits in a collective (all_reduce)"
         assert others.where.endswith(" all_sum")
         assert [each.ranks for each in found.standing] == [(1,), (0, 2)]
+
+
+def test_a_rank_that_reads_from_a_mount_that_does_not_answer_is_named(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """FUSE, whose server is stopped: as on NFS, every call on it waits in the kernel."""
+    if os.geteuid() or not Path("/dev/fuse").exists() or shutil.which("bindfs") is None:
+        pytest.skip("mounts a folder by FUSE: as root, apt-get install bindfs")
+    made = ["unshare", "--mount", "setpriv", "--pdeathsig", "KILL", "sleep", "600"]
+    with subprocess.Popen(made) as holder:
+        mount = None
+        try:
+            namespace = Namespace(holder.pid)
+            (tmp_path / "fuse").mkdir()
+            mount = Stalling(namespace, tmp_path / "fuse")
+            (mount.whole / "shard").write_bytes(b"x" * 100)
+            mount.fail()
+            monkeypatch.setenv("STALLED", str(namespace.seen(mount.at)))
+            _, found = looked(start("storage"), lambda found: found.root_cause.kind == "storage.stale")
+            cause = found.root_cause
+            assert (cause.kind, cause.rank, cause.confidence.value) == ("storage.stale", 1, "likely")
+            assert "rank 1 waits for FUSE" in cause.evidence[0].text
+        finally:
+            if mount is not None:
+                mount.close()
+            holder.kill()
 
 
 def test_a_job_that_works_is_not_called_stuck_and_works_on_after_it_was_looked_at(start: Start, tmp_path: Path) -> None:
