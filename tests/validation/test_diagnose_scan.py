@@ -149,6 +149,12 @@ def test_what_a_setting_lists_nobody_has_said(tmp_path: Path) -> None:
         assert ("memory.cuda" in {each.rule for each in scanned(tmp_path / "job.log").found}) is there, text
 
 
+@pytest.mark.parametrize("before", ["answer: ", "  Prompt: ", "│ ", "### Response: ", "<|user|>: "])
+def test_what_a_model_was_given_or_wrote_nobody_has_said(tmp_path: Path, before: str) -> None:
+    (tmp_path / "job.log").write_text(f"{before}RuntimeError: CUDA out of memory. Tried to allocate 1.96 GiB\n")
+    assert scanned(tmp_path / "job.log").found == []
+
+
 @pytest.mark.parametrize("ranks", [1, 300])
 @pytest.mark.parametrize("end", ["", "no step\n" * 400, "step: 99999 of no shape that is known\n" * 100])
 def test_the_last_step_of_each_rank_is_the_last_line_that_tells_one(tmp_path: Path, ranks: int, end: str) -> None:

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from validation.diagnose.finding import Cause, Diagnosis, Evidence, Found, Read, Step
-from validation.diagnose.kinds import Confidence, Retry, Role
+from validation.diagnose.kinds import Confidence, Retry, Role, Symptom
 from validation.diagnose.rule import Rule
-from validation.diagnose.times import SLOWNESS, after, ended_well, job_time, long_before, not_later
+from validation.diagnose.times import SLOWNESS, after, ended_well, job_time, long_before, not_later, went_on
 
 _ADDRESS = re.compile(
     r"(?:PCI:)?(?P<domain>[0-9a-f]{4,8}):(?P<rest>[0-9a-f]{2}:[0-9a-f]{2})(?P<function>\.[0-7])?", re.IGNORECASE
@@ -78,6 +78,7 @@ def diagnose(found: Iterable[Found], rules: Sequence[Rule], read: Read) -> Diagn
         candidate.level = _level(candidate.rule, there)
     if (end := ended_well(roles[Role.PROGRESS], by_id)) is not None:
         candidates = [each for each in candidates if not _survived(each, end)]
+    candidates = [each for each in candidates if not _begun(each, roles[Role.PROGRESS], by_id)]
     standing = [each for each in candidates if not any(_explained(each, other) for other in candidates)]
     standing = standing or candidates  # two that explain each other
     standing.sort(key=lambda each: (-each.level, _when(each.time), each.rule.id))
@@ -144,6 +145,12 @@ def _survived(one: _Candidate, end: Found) -> bool:
     if one.level <= Confidence.POSSIBLE.level:
         return not any(after(each, end) for each in one.founds)
     return one.rule.symptom not in SLOWNESS and all(long_before(each, end) for each in one.founds)
+
+
+def _begun(one: _Candidate, progress: Sequence[Found], by_id: Mapping[str, Rule]) -> bool:
+    """Whether the job came up although this was said: it was tried again, and steps were made."""
+    steps = [each for each in progress if by_id[each.rule].kind == "progress.step"]
+    return one.rule.symptom is Symptom.NO_START and all(any(went_on(each, step) for step in steps) for each in one.founds)
 
 
 def _consequences(known: Sequence[Found], best: Sequence[_Candidate], by_id: Mapping[str, Rule]) -> tuple[Cause, ...]:

@@ -28,6 +28,11 @@ WINDOW = 2048
 LISTED = re.compile(r"""\[(?:(?:'[^']{0,300}'|"[^"]{0,300}")\s*,\s*)+(?:'[^']{0,300}'|"[^"]{0,300}")\s*\]""")
 """Texts that a setting or a command lists: nobody said them."""
 
+SPOKEN = re.compile(
+    r"^\W{0,6}(?:prompt|question|answer|completion|response|user|assistant|human|instruction)\W{0,3}:\s|^[│┃║]", re.IGNORECASE
+)
+"""What a model was given or wrote, as trainers print it."""
+
 MOST_SEEN = 64
 """Different ranks, or things taken out, of one rule and file that are told apart."""
 
@@ -155,6 +160,8 @@ class _Pile:
         """Whose the line is, where the rule is found in it. It counts, unless `told` has whose it is."""
         rule = self._rules[number]
         said = head(raw, self._source.year)
+        if rule.role in (Role.ROOT, Role.CONFIRMATION) and SPOKEN.match(said.text):
+            return None
         listed = rule.role is Role.ROOT and ("['" in said.text or '["' in said.text)
         takes = rule.search(LISTED.sub("[]", said.text) if listed else said.text)
         if takes is None:
@@ -175,7 +182,7 @@ class _Pile:
         elif progress:  # the last one counts
             self._found[key] = Found(rule.id, line, takes, before.count + 1, said.time, before.first or said.time)
         else:
-            self._found[key] = replace(before, count=before.count + 1, last=said.time or before.last)
+            self._found[key] = replace(before, count=before.count + 1, last=said.time or before.last, until=at)
         return key
 
     def found(self) -> list[Found]:
