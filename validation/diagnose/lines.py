@@ -40,7 +40,7 @@ _RANK = (
     re.compile(r"^(?P<node>(?!(?:step|epoch|attempt|rank|checkpoint|job)\b)[a-z][a-z0-9-]{0,60}-\d+): "),  # pdsh
     re.compile(r"^(?P<node>[a-z0-9][\w.-]{0,61}\d)\s{1,20}\| "),  # docker compose
     re.compile(  # journalctl -o short-iso, of whose time the node is what is left
-        r"^(?P<node>[\w.-]{1,63}) (?=(?:kernel|systemd[\w-]*|slurm\w+|containerd|kubelet|nv[\w-]+|mmfs\w*)(?:\[\d+\])?: )"
+        r"^(?P<node>[\w.-]{1,63}) (?=(?:kernel|systemd[\w-]*|slurm\w+|containerd|kubelet|nv-fabricmanager|nvidia-[a-z-]+|mmfs\w*)(?:\[\d+\])?: )"
     ),
 )
 _DAY = r"(?P<y>\d{4})[-/](?P<mo>\d\d)[-/](?P<d>\d\d)"
