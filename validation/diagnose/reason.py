@@ -82,6 +82,7 @@ def diagnose(found: Iterable[Found], rules: Sequence[Rule], read: Read) -> Diagn
     standing = [each for each in candidates if not any(_explained(each, other) for other in candidates)]
     standing = standing or candidates  # two that explain each other
     standing.sort(key=lambda each: (-each.level, _when(each.time), each.rule.id))
+    _join(standing, known, by_id)
     steps = _last_steps(roles[Role.PROGRESS])
     consequences = _consequences(known, standing[:1], by_id)
     if not standing:
@@ -145,6 +146,20 @@ def _survived(one: _Candidate, end: Found) -> bool:
     if one.level <= Confidence.POSSIBLE.level:
         return not any(after(each, end) for each in one.founds)
     return one.rule.symptom not in SLOWNESS and all(long_before(each, end) for each in one.founds)
+
+
+def _join(standing: Sequence[_Candidate], known: Sequence[Found], by_id: Mapping[str, Rule]) -> None:
+    """Adds to what a process says without its node what the one node says that tells the same, or confirms it."""
+    for best in standing[:1]:
+        if best.node is None:
+            sames = {best.rule.kind, *best.rule.confirmed_by}
+            said = [each for each in known if {each.rule, by_id[each.rule].kind} & sames and _node(each)]
+            if len({_node(each) for each in said}) == 1:
+                best.founds += [each for each in said if all(each is not mine for mine in best.founds)]
+
+
+def _node(found: Found) -> str | None:
+    return found.takes.get("node") or found.line.node
 
 
 def _begun(one: _Candidate, progress: Sequence[Found], by_id: Mapping[str, Rule]) -> bool:

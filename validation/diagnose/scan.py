@@ -29,9 +29,12 @@ LISTED = re.compile(r"""\[(?:(?:'[^']{0,300}'|"[^"]{0,300}")\s*,\s*)+(?:'[^']{0,
 """Texts that a setting or a command lists: nobody said them."""
 
 SPOKEN = re.compile(
-    r"^\W{0,6}(?:prompt|question|answer|completion|response|user|assistant|human|instruction)\W{0,3}:\s|^[│┃║]", re.IGNORECASE
+    r"^\W{0,16}(?:prompt|question|answer|completion|response|user|assistant|human|instruction|summary|runbook|description)\W{0,3}:\s|^[│┃║]", re.IGNORECASE
 )
 """What a model was given or wrote, as trainers print it."""
+
+QUOTED = re.compile(r"""(?<=[^\]]\s)"[^"\s]{1,60}(?:\s[^"\s]{1,60}){2,60}\"""")
+"""Some words that a line repeats from elsewhere."""
 
 MOST_SEEN = 64
 """Different ranks, or things taken out, of one rule and file that are told apart."""
@@ -162,8 +165,7 @@ class _Pile:
         said = head(raw, self._source.year)
         if rule.role in (Role.ROOT, Role.CONFIRMATION) and SPOKEN.match(said.text):
             return None
-        listed = rule.role is Role.ROOT and ("['" in said.text or '["' in said.text)
-        takes = rule.search(LISTED.sub("[]", said.text) if listed else said.text)
+        takes = rule.search(_own(said.text) if rule.role is Role.ROOT else said.text)
         if takes is None:
             return None
         rank = self._rank if said.rank is None else said.rank
@@ -187,6 +189,13 @@ class _Pile:
 
     def found(self) -> list[Found]:
         return list(self._found.values())
+
+
+def _own(text: str) -> str:
+    """What a line says itself: without texts that it only lists or repeats."""
+    if "['" in text or '["' in text:
+        text = LISTED.sub("[]", text)
+    return QUOTED.sub('""', text) if ' "' in text and not text.startswith("{") else text
 
 
 def _line(chunk: bytes, end: int) -> tuple[int, int]:
