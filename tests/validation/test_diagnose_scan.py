@@ -156,7 +156,7 @@ def test_what_a_line_quotes_it_does_not_say(tmp_path: Path) -> None:
         assert ("memory.cuda" in {each.rule for each in scanned(tmp_path / "job.log").found}) is there, text
 
 
-@pytest.mark.parametrize("before", ["answer: ", "  Prompt: ", "│ ", "### Response: ", "<|user|>: "])
+@pytest.mark.parametrize("before", ["answer: ", "  Prompt: ", "│ ", "### Response: ", "<|user|>: ", "<|im_start|>", "I get "])
 def test_what_a_model_was_given_or_wrote_nobody_has_said(tmp_path: Path, before: str) -> None:
     (tmp_path / "job.log").write_text(f"{before}RuntimeError: CUDA out of memory. Tried to allocate 1.96 GiB\n")
     assert scanned(tmp_path / "job.log").found == []

@@ -29,9 +29,12 @@ LISTED = re.compile(r"""\[(?:(?:'[^']{0,300}'|"[^"]{0,300}")\s*,\s*)+(?:'[^']{0,
 """Texts that a setting or a command lists: nobody said them."""
 
 SPOKEN = re.compile(
-    r"^\W{0,16}(?:prompt|question|answer|completion|response|user|assistant|human|instruction|summary|runbook|description)\W{0,3}:\s|^[│┃║]", re.IGNORECASE
+    r"^\W{0,16}(?:prompt|question|answer|completion|response|user|assistant|human|instruction|summary|runbook|description)"
+    r"\W{0,3}:\s|^[│┃║]|<\|[a-z_]{2,20}\|>"
+    r"|\bI(?:'m| am| get| see| have| run| ran| was| got| tried)\b|\b[Mm]y (?:job|pod|training|code|model|script|GPU|disk)\b",
+    re.IGNORECASE,
 )
-"""What a model was given or wrote, as trainers print it."""
+"""What a model was given or wrote, as trainers print it, and what people say of themselves."""
 
 QUOTED = re.compile(r"""(?<=[^\]]\s)"[^"\s]{1,60}(?:\s[^"\s]{1,60}){2,60}\"""")
 """Some words that a line repeats from elsewhere."""
