@@ -92,6 +92,8 @@ def test_what_cannot_be_read_is_an_error_that_says_what_to_do(tmp_path: Path) ->
 def test_what_is_no_log_is_left_out_and_said(tmp_path: Path) -> None:
     (tmp_path / "core").write_bytes(b"\x7fELF" + bytes(4096))
     (tmp_path / "job.log").write_text(WORDS)
+    (tmp_path / "train.py").write_text(f"log.error('{WORDS}')")
+    (tmp_path / "notes.md.gz").write_bytes(gzip.compress(WORDS.encode()))
     read = read_job([tmp_path]).read
     assert read.files == 1
     assert [each.endswith("core: binary") for each in read.left_out] == [True]
@@ -156,7 +158,7 @@ def test_what_a_line_quotes_it_does_not_say(tmp_path: Path) -> None:
         assert ("memory.cuda" in {each.rule for each in scanned(tmp_path / "job.log").found}) is there, text
 
 
-@pytest.mark.parametrize("before", ["answer: ", "  Prompt: ", "│ ", "### Response: ", "<|user|>: ", "<|im_start|>", "I get "])
+@pytest.mark.parametrize("before", ["answer: ", "  Prompt: ", "│ ", "### Response: ", "<|user|>: ", "<|im_start|>", "I get ", "so we saw "])
 def test_what_a_model_was_given_or_wrote_nobody_has_said(tmp_path: Path, before: str) -> None:
     (tmp_path / "job.log").write_text(f"{before}RuntimeError: CUDA out of memory. Tried to allocate 1.96 GiB\n")
     assert scanned(tmp_path / "job.log").found == []

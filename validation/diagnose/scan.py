@@ -31,7 +31,8 @@ LISTED = re.compile(r"""\[(?:(?:'[^']{0,300}'|"[^"]{0,300}")\s*,\s*)+(?:'[^']{0,
 SPOKEN = re.compile(
     r"^\W{0,16}(?:prompt|question|answer|completion|response|user|assistant|human|instruction|summary|runbook|description)"
     r"\W{0,3}:\s|^[│┃║]|<\|[a-z_]{2,20}\|>"
-    r"|\bI(?:'m| am| get| see| have| run| ran| was| got| tried)\b|\b[Mm]y (?:job|pod|training|code|model|script|GPU|disk)\b",
+    r"|\bI(?:'m| am| get| see| have| run| ran| was| got| tried)\b|\b(?:my|our) (?:job|pod|training|code|model|script|GPU|disk|node)s?\b"
+    r"|\bwe (?:exchanged|replaced|had|have|got|get|saw|see|ran|run|tried|fixed)\b",
     re.IGNORECASE,
 )
 """What a model was given or wrote, as trainers print it, and what people say of themselves."""
@@ -166,7 +167,7 @@ class _Pile:
         """Whose the line is, where the rule is found in it. It counts, unless `told` has whose it is."""
         rule = self._rules[number]
         said = head(raw, self._source.year)
-        if rule.role in (Role.ROOT, Role.CONFIRMATION) and SPOKEN.match(said.text):
+        if rule.role in (Role.ROOT, Role.CONFIRMATION) and SPOKEN.search(said.text):
             return None
         takes = rule.search(_own(said.text) if rule.role is Role.ROOT else said.text)
         if takes is None:
