@@ -64,6 +64,7 @@ def test_engines_wrap_a_line_and_it_is_read_as_it_was() -> None:
 
 def test_nobody_said_the_words_of_a_record_of_data() -> None:
     assert "memory" not in head('{"text": "it says CUDA out of memory", "id": 7}', 2026).text
+    assert "memory" not in head('[pod/trainer-3/pytorch] {"text": "it says CUDA out of memory"}', 2026).text
     assert "NaN" in head('{"step": 12, "loss": NaN}', 2026).text
     assert "memory" in head('{"level": "error", "msg": "CUDA out of memory"}', 2026).text
 

@@ -76,6 +76,9 @@ def head(raw: str, year: int) -> Head:
             rank if taken.rank is None else taken.rank,
             taken.node or node,
         )
+    if text.startswith("{"):  # a structured line behind an engine's prefix
+        told = _json(text, year)
+        return Head(told.text, told.time or time, rank if told.rank is None else told.rank, told.node or node)
     return Head(text, time, rank, node)
 
 

@@ -30,7 +30,7 @@ LISTED = re.compile(r"""\[(?:(?:'[^']{0,300}'|"[^"]{0,300}")\s*,\s*)+(?:'[^']{0,
 
 SPOKEN = re.compile(
     r"^\W{0,16}(?:prompt|question|answer|completion|response|user|assistant|human|instruction|summary|runbook|description)"
-    r"\W{0,3}:\s|^[│┃║]|<\|[a-z_]{2,20}\|>"
+    r"\W{0,3}:\s|^[│┃║]|<\|[a-z_]{2,20}\|>|\(POSIX\."
     r"|\bI(?:'m| am| get| see| have| run| ran| was| got| tried)\b|\b(?:my|our) (?:job|pod|training|code|model|script|GPU|disk|node)s?\b"
     r"|\bwe (?:exchanged|replaced|had|have|got|get|saw|see|ran|run|tried|fixed)\b",
     re.IGNORECASE,
