@@ -153,12 +153,17 @@ def test_what_a_setting_lists_nobody_has_said(tmp_path: Path) -> None:
 
 def test_what_a_line_quotes_it_does_not_say(tmp_path: Path) -> None:
     said = "CUDA error: out of memory"
-    for text, there in ((f'before, it ended with "{said} on rank 3" and no more', False), (f'"a b c" failed: {said}', True)):
+    for text, there in (
+        (f'before, it ended with "{said} on rank 3" and no more', False),
+        (f'"a b c" failed: {said}', True),
+    ):
         (tmp_path / "job.log").write_text(text + "\n")
         assert ("memory.cuda" in {each.rule for each in scanned(tmp_path / "job.log").found}) is there, text
 
 
-@pytest.mark.parametrize("before", ["answer: ", "  Prompt: ", "│ ", "### Response: ", "<|user|>: ", "<|im_start|>", "I get ", "so we saw "])
+@pytest.mark.parametrize(
+    "before", ["answer: ", "  Prompt: ", "│ ", "### Response: ", "<|user|>: ", "<|im_start|>", "I get ", "so we saw "]
+)
 def test_what_a_model_was_given_or_wrote_nobody_has_said(tmp_path: Path, before: str) -> None:
     (tmp_path / "job.log").write_text(f"{before}RuntimeError: CUDA out of memory. Tried to allocate 1.96 GiB\n")
     assert scanned(tmp_path / "job.log").found == []

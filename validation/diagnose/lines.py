@@ -34,14 +34,20 @@ _RANK = (
     re.compile(r"^\s*\[\d+,(?P<rank>\d+)\](?:<std(?:out|err|diag)>)?:?\s?"),  # mpirun --tag-output
     re.compile(r"^\s*(?P<rank>\d{1,6}):\s(?!\d\d)"),  # srun --label
     re.compile(r"^\[pod/(?P<node>[\w.-]+)/[\w.-]+\]\s?"),  # kubectl logs --prefix
-    re.compile(r"^\(?(?P<node>[\w-]+)(?:, | )?rank[= ](?P<rank>\d+)(?:, pid=\d+(?:, ip=[\w.:]+)?)?\)?:?\s", re.IGNORECASE),
+    re.compile(
+        r"^\(?(?P<node>[\w-]+)(?:, | )?rank[= ](?P<rank>\d+)(?:, pid=\d+(?:, ip=[\w.:]+)?)?\)?:?\s", re.IGNORECASE
+    ),
     re.compile(r"^\[(?P<node>[\w.-]{1,63}):(?P<rank>\d{1,6})\]: ?"),  # NODE:RANK
     re.compile(r"^\([\w.()<>:-]{1,80} pid=\d+(?:, ip=(?P<node>[\w.:]{1,63}))?\)\s"),  # Ray
     re.compile(r"^(?P<node>(?!(?:step|epoch|attempt|rank|checkpoint|job)\b)[a-z][a-z0-9-]{0,60}-\d+): "),  # pdsh
-    re.compile(r"^(?P<node>(?=[\w-]*[-\d])[a-z][\w-]{0,60}): (?=Traceback \(most|  File \"|\[\d{4}-\d\d-|(?:[a-z_]\w*\.){0,6}[A-Z]\w*Error\b)"),
+    re.compile(
+        r"^(?P<node>(?=[\w-]*[-\d])[a-z][\w-]{0,60}): "
+        r"(?=Traceback \(most|  File \"|\[\d{4}-\d\d-|(?:[a-z_]\w*\.){0,6}[A-Z]\w*Error\b)"
+    ),
     re.compile(r"^(?P<node>[a-z0-9][\w.-]{0,61}\d)\s{1,20}\| "),  # docker compose
     re.compile(  # journalctl -o short-iso, of whose time the node is what is left
-        r"^(?P<node>[\w.-]{1,63}) (?=(?:kernel|systemd[\w-]*|slurm\w+|containerd|kubelet|nv-fabricmanager|nvidia-[a-z-]+|mmfs\w*)(?:\[\d+\])?: )"
+        r"^(?P<node>[\w.-]{1,63}) "
+        r"(?=(?:kernel|systemd[\w-]*|slurm\w+|containerd|kubelet|nv-fabricmanager|nvidia-[a-z-]+|mmfs)\w*(?:\[\d+\])?: )"
     ),
 )
 _DAY = r"(?P<y>\d{4})[-/](?P<mo>\d\d)[-/](?P<d>\d\d)"

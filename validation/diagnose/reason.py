@@ -165,7 +165,8 @@ def _node(found: Found) -> str | None:
 def _begun(one: _Candidate, progress: Sequence[Found], by_id: Mapping[str, Rule]) -> bool:
     """Whether the job came up although this was said: it was tried again, and steps were made."""
     steps = [each for each in progress if by_id[each.rule].kind == "progress.step"]
-    return one.rule.symptom is Symptom.NO_START and all(any(went_on(each, step) for step in steps) for each in one.founds)
+    over = (any(went_on(each, step) for step in steps) for each in one.founds)
+    return one.rule.symptom is Symptom.NO_START and all(over)
 
 
 def _consequences(known: Sequence[Found], best: Sequence[_Candidate], by_id: Mapping[str, Rule]) -> tuple[Cause, ...]:

@@ -29,9 +29,10 @@ LISTED = re.compile(r"""\[(?:(?:'[^']{0,300}'|"[^"]{0,300}")\s*,\s*)+(?:'[^']{0,
 """Texts that a setting or a command lists: nobody said them."""
 
 SPOKEN = re.compile(
-    r"^\W{0,16}(?:prompt|question|answer|completion|response|user|assistant|human|instruction|summary|runbook|description)"
-    r"\W{0,3}:\s|^[│┃║]|<\|[a-z_]{2,20}\|>|\(POSIX\."
-    r"|\bI(?:'m| am| get| see| have| run| ran| was| got| tried)\b|\b(?:my|our) (?:job|pod|training|code|model|script|GPU|disk|node)s?\b"
+    r"^\W{0,16}(?:prompt|question|answer|completion|response|user|assistant|human|instruction)\W{0,3}:\s"
+    r"|^\W{0,16}(?:summary|runbook|description)\W{0,3}:\s|^[│┃║]|<\|[a-z_]{2,20}\|>|\(POSIX\."
+    r"|\bI(?:'m| am| get| see| have| run| ran| was| got| tried)\b"
+    r"|\b(?:my|our) (?:job|pod|training|code|model|script|GPU|disk|node)s?\b"
     r"|\bwe (?:exchanged|replaced|had|have|got|get|saw|see|ran|run|tried|fixed)\b",
     re.IGNORECASE,
 )

@@ -37,7 +37,24 @@ _IGNORED = frozenset(
     {".pt", ".pth", ".safetensors", ".npz", ".npy", ".so", ".pyc", ".png", ".html", ".data", ".distcp"}
 )
 _WRITTEN = frozenset(
-    {".py", ".pyi", ".ipynb", ".c", ".cc", ".cpp", ".cu", ".cuh", ".h", ".hpp", ".rs", ".go", ".js", ".ts", ".java", ".md", ".rst"}
+    {
+        ".py",
+        ".pyi",
+        ".ipynb",
+        ".c",
+        ".cc",
+        ".cpp",
+        ".cu",
+        ".h",
+        ".hpp",
+        ".rs",
+        ".go",
+        ".js",
+        ".ts",
+        ".java",
+        ".md",
+        ".rst",
+    }
 )
 """Endings of what people write, in which an error's words are only spoken of."""
 _OWN = re.compile(r"^diagnosis-\d+(?:_\d+)?\.json$")
