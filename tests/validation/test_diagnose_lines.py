@@ -35,6 +35,8 @@ MARCH = datetime(2026, 3, 11, 16, 35, 2, 123000, UTC)
         ("(WorkerDict pid=71876, ip=10.8.0.24) ValueError: x", "ValueError: x", None, None, "10.8.0.24"),
         ("worker-2: AssertionError", "AssertionError", None, None, "worker-2"),
         ("trainer-0  | ValueError: x", "ValueError: x", None, None, "trainer-0"),
+        ("[socket.cpp:697]: text", "[socket.cpp:697]: text", None, None, None),
+        ("4711  | a row of a table", "4711  | a row of a table", None, None, None),
         ("eth0: NIC Link is Down", "eth0: NIC Link is Down", None, None, None),
         ("2026-11-30T16:35:02.123+00:00 gpu-1 kernel: NVRM: Xid", "kernel: NVRM: Xid", AT, None, "gpu-1"),
         ("2026-11-30T16:35:02.123+00:00 ERROR main: no", "ERROR main: no", AT, None, None),

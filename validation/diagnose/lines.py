@@ -37,17 +37,21 @@ _RANK = (
     re.compile(
         r"^\(?(?P<node>[\w-]+)(?:, | )?rank[= ](?P<rank>\d+)(?:, pid=\d+(?:, ip=[\w.:]+)?)?\)?:?\s", re.IGNORECASE
     ),
-    re.compile(r"^\[(?P<node>[\w.-]{1,63}):(?P<rank>\d{1,6})\]: ?"),  # NODE:RANK
+    re.compile(  # NODE:RANK, which is no FILE:LINE
+        r"^\[(?P<node>(?!(?:rank|local_rank|step|line|pid)\b|[\w.-]*\.\w{1,3}:)[a-z][\w.-]{0,62})"
+        r":(?P<rank>\d{1,5})\]: ?"
+    ),
     re.compile(r"^\([\w.()<>:-]{1,80} pid=\d+(?:, ip=(?P<node>[\w.:]{1,63}))?\)\s"),  # Ray
     re.compile(r"^(?P<node>(?!(?:step|epoch|attempt|rank|checkpoint|job)\b)[a-z][a-z0-9-]{0,60}-\d+): "),  # pdsh
     re.compile(
         r"^(?P<node>(?=[\w-]*[-\d])[a-z][\w-]{0,60}): "
         r"(?=Traceback \(most|  File \"|\[\d{4}-\d\d-|(?:[a-z_]\w*\.){0,6}[A-Z]\w*Error\b)"
     ),
-    re.compile(r"^(?P<node>[a-z0-9][\w.-]{0,61}\d)\s{1,20}\| "),  # docker compose
+    re.compile(r"^(?P<node>[a-z][\w.-]{0,61}\d)\s{1,20}\| "),  # docker compose
     re.compile(  # journalctl -o short-iso, of whose time the node is what is left
         r"^(?P<node>[\w.-]{1,63}) "
-        r"(?=(?:kernel|systemd[\w-]*|slurm\w+|containerd|kubelet|nv-fabricmanager|nvidia-[a-z-]+|mmfs)\w*(?:\[\d+\])?: )"
+        r"(?=(?:kernel|systemd[\w-]*|slurm\w+|containerd|kubelet|nv-fabricmanager|nvidia-[a-z-]+|mmfs\w*)"
+        r"(?:\[\d+\])?: )"
     ),
 )
 _DAY = r"(?P<y>\d{4})[-/](?P<mo>\d\d)[-/](?P<d>\d\d)"
@@ -116,7 +120,10 @@ def _time(parts: dict[str, str | None], year: int) -> datetime | None:
         return None
 
 
-SAID = frozenset({"message", "msg", "event", "error", "err", "exception", "exc_info", "level", "levelname", "severity"})
+SAID = frozenset(
+    {"message", "msg", "event", "error", "err", "exception", "exc_info", "traceback", "stack", "level", "levelname"}
+    | {"severity", "reason", "record", "detail", "stderr", "stdout", "textpayload", "jsonpayload"}
+)
 """Names that a structured log has: an object without any of them is a record of data, and nobody said its words."""
 
 
@@ -133,7 +140,7 @@ def _json(text: str, year: int) -> Head:
             inner = head(told[name], year)
             node = told.get("_HOSTNAME")
             return inner._replace(node=inner.node or (node[:63] if isinstance(node, str) else None))
-    if not told.keys() & SAID:
+    if SAID.isdisjoint(name.lower() for name in told):
         text = json.dumps({name: value for name, value in told.items() if isinstance(value, int | float)})[:LONGEST]
     rank, node, time = told.get("rank"), told.get("host", told.get("node")), None
     for name in ("time", "timestamp", "ts", "@timestamp"):

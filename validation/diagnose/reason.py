@@ -19,6 +19,9 @@ _ADDRESS = re.compile(
     r"(?:PCI:)?(?P<domain>[0-9a-f]{4,8}):(?P<rest>[0-9a-f]{2}:[0-9a-f]{2})(?P<function>\.[0-7])?", re.IGNORECASE
 )
 
+TRIED_AGAIN = ("rendezvous.", "network.", "node.")
+"""Kinds of cause that a start may meet with, and overcome."""
+
 MOST_EVIDENCE = 6
 MOST_CONSEQUENCES = 12
 MOST_OTHERS = 4
@@ -153,7 +156,14 @@ def _join(standing: Sequence[_Candidate], known: Sequence[Found], by_id: Mapping
     for best in standing[:1]:
         if best.node is None:
             sames = {best.rule.kind, *best.rule.confirmed_by}
-            said = [each for each in known if {each.rule, by_id[each.rule].kind} & sames and _node(each)]
+            said = [
+                each
+                for each in known
+                if by_id[each.rule].role in (Role.ROOT, Role.CONFIRMATION)
+                and {each.rule, by_id[each.rule].kind} & sames - {"peer.lost"}  # which others say, of themselves
+                and each.line.rank in (None, best.rank)
+                and _node(each)
+            ]
             if len({_node(each) for each in said}) == 1:
                 best.founds += [each for each in said if all(each is not mine for mine in best.founds)]
 
@@ -166,7 +176,7 @@ def _begun(one: _Candidate, progress: Sequence[Found], by_id: Mapping[str, Rule]
     """Whether the job came up although this was said: it was tried again, and steps were made."""
     steps = [each for each in progress if by_id[each.rule].kind == "progress.step"]
     over = (any(went_on(each, step) for step in steps) for each in one.founds)
-    return one.rule.symptom is Symptom.NO_START and all(over)
+    return one.rule.symptom is Symptom.NO_START and one.rule.kind.startswith(TRIED_AGAIN) and all(over)
 
 
 def _consequences(known: Sequence[Found], best: Sequence[_Candidate], by_id: Mapping[str, Rule]) -> tuple[Cause, ...]:
