@@ -10,6 +10,7 @@ from validation.diagnose.lines import COLOUR, head, node_of, whose
 
 AT = datetime(2026, 11, 30, 16, 35, 2, 123000, UTC)
 WHOLE = AT.replace(microsecond=0)
+MARCH = datetime(2026, 3, 11, 16, 35, 2, 123000, UTC)
 
 
 @pytest.mark.parametrize(
@@ -28,6 +29,17 @@ WHOLE = AT.replace(microsecond=0)
         ("Nov 30 16:35:02 gpu-1 kernel: NVRM: Xid", "kernel: NVRM: Xid", WHOLE, None, "gpu-1"),
         ("[Mon Nov 30 16:35:02 2026] mlx5_core", "mlx5_core", WHOLE, None, None),
         ("[pod/trainer-3/pytorch] 16 GPUs", "16 GPUs", None, None, "trainer-3"),
+        ("[rank3]:[W311 16:35:02.123000456 socket.cpp:697] [c10d] text", "[c10d] text", MARCH, 3, None),
+        ("[gpu-3:12]: hello", "hello", None, 12, "gpu-3"),
+        ("(head, rank=4, pid=5752) hello", "hello", None, 4, "head"),
+        ("(WorkerDict pid=71876, ip=10.8.0.24) ValueError: x", "ValueError: x", None, None, "10.8.0.24"),
+        ("worker-2: AssertionError", "AssertionError", None, None, "worker-2"),
+        ("trainer-0  | ValueError: x", "ValueError: x", None, None, "trainer-0"),
+        ("[socket.cpp:697]: text", "[socket.cpp:697]: text", None, None, None),
+        ("4711  | a row of a table", "4711  | a row of a table", None, None, None),
+        ("eth0: NIC Link is Down", "eth0: NIC Link is Down", None, None, None),
+        ("2026-11-30T16:35:02.123+00:00 gpu-1 kernel: NVRM: Xid", "kernel: NVRM: Xid", AT, None, "gpu-1"),
+        ("2026-11-30T16:35:02.123+00:00 ERROR main: no", "ERROR main: no", AT, None, None),
         ("12:30:01 is no rank", "12:30:01 is no rank", None, None, None),
         ("progress 1%\rprogress 2%\rfailed", "failed", None, None, None),
         ("2026-13-45 99:99:99,1 no such day", "no such day", None, None, None),
@@ -44,6 +56,23 @@ def test_a_structured_line_says_whose_it_is() -> None:
     assert (found.time, found.rank, found.node) == (AT, 3, "gpu-1")
     assert head('{"rank": true, "host": 5, "time": "soon"}', 2020)[1:] == (None, None, None)
     assert head('{"rank": 1', 2020).rank is None
+
+
+def test_engines_wrap_a_line_and_it_is_read_as_it_was() -> None:
+    docker = head('{"log": "[rank3]: ValueError: x\\n", "stream": "stderr", "time": "2026-11-30T16:35:02Z"}', 2026)
+    assert (docker.text, docker.rank) == ("ValueError: x", 3)
+    assert head('{"MESSAGE": "kernel: NVRM: Xid", "_HOSTNAME": "gpu-1"}', 2026)[::3] == ("kernel: NVRM: Xid", "gpu-1")
+
+
+def test_nobody_said_the_words_of_a_record_of_data() -> None:
+    assert "memory" not in head('{"text": "it says CUDA out of memory", "id": 7}', 2026).text
+    assert "memory" not in head('[pod/trainer-3/pytorch] {"text": "it says CUDA out of memory"}', 2026).text
+    assert "NaN" in head('{"step": 12, "loss": NaN}', 2026).text
+    assert "memory" in head('{"level": "error", "msg": "CUDA out of memory"}', 2026).text
+
+
+def test_brackets_without_an_end_do_not_raise() -> None:
+    assert head('{"a":' + "[" * 3900, 2026).rank is None
 
 
 @pytest.mark.parametrize(
@@ -64,9 +93,11 @@ def test_a_files_name_says_whose_it_is(path: str, rank: int | None, node: str | 
     assert whose(path) == (rank, node)
 
 
-def test_nccl_names_its_node() -> None:
+def test_libraries_name_their_node() -> None:
     assert node_of("gpu-1:2211:2310 [3] NCCL WARN Call to connect failed") == "gpu-1"
     assert node_of("gpu-1:2211:2310 is no line of it") is None
+    assert node_of("[gpu-1:108757:0:108757] ib_mlx5_log.c:136  Transport retry count exceeded") == "gpu-1"
+    assert node_of("[gpu-1:12345] *** Process received signal ***") == "gpu-1"
 
 
 @pytest.mark.parametrize("line", ["[rank{}]: text", "[1,{}]<stdout>:text", "{}: text", "(gpu-1, rank {}): text"])

@@ -110,3 +110,12 @@ def test_evidence_may_be_printed(text: str) -> None:
     (evidence,) = diagnose([Found("disk.full", line, {}, 1, None)], RULES, READ).root_cause.evidence
     assert evidence.text.isprintable()
     assert len(evidence.text) <= 400
+
+
+def test_the_one_node_that_says_the_same_is_whose_it_is() -> None:
+    cause = asked(found("gpu.gone", 0, 3), found("gpu.gone", 1, node="gpu-7")).root_cause
+    assert (cause.rank, cause.node, len(cause.evidence)) == (3, "gpu-7", 2)
+    assert asked(found("path.lost", 0, 3), found("link.counted", 1, node="gpu-7")).root_cause.node == "gpu-7"
+    assert asked(found("gpu.gone", 0, 3), found("gpu.gone", 1, 4, node="gpu-7")).root_cause.rank == 3
+    several = asked(found("gpu.gone", 0, 3), found("gpu.gone", 1, node="gpu-7"), found("gpu.gone", 2, node="gpu-8"))
+    assert several.root_cause.node is None

@@ -104,6 +104,8 @@ def test_a_log_with_colours_bars_other_encodings_and_zeros_of_a_crash_is_text(tm
 def test_what_is_no_log_is_left_out_and_said(tmp_path: Path) -> None:
     (tmp_path / "core").write_bytes(b"\x7fELF" + bytes(4096))
     (tmp_path / "job.log").write_text(WORDS)
+    (tmp_path / "train.py").write_text(f"log.error('{WORDS}')")
+    (tmp_path / "notes.md.gz").write_bytes(gzip.compress(WORDS.encode()))
     read = read_job([tmp_path]).read
     assert read.files == 1
     assert [each.endswith("core: binary") for each in read.left_out] == [True]
@@ -159,6 +161,24 @@ def test_what_a_setting_lists_nobody_has_said(tmp_path: Path) -> None:
     for text, there in ((f"retry_on: ['{said}', 'Stale file handle']", False), (f"['a', 'b'] failed: {said}", True)):
         (tmp_path / "job.log").write_text(text + "\n")
         assert ("memory.cuda" in {each.rule for each in scanned(tmp_path / "job.log").found}) is there, text
+
+
+def test_what_a_line_quotes_it_does_not_say(tmp_path: Path) -> None:
+    said = "CUDA error: out of memory"
+    for text, there in (
+        (f'before, it ended with "{said} on rank 3" and no more', False),
+        (f'"a b c" failed: {said}', True),
+    ):
+        (tmp_path / "job.log").write_text(text + "\n")
+        assert ("memory.cuda" in {each.rule for each in scanned(tmp_path / "job.log").found}) is there, text
+
+
+@pytest.mark.parametrize(
+    "before", ["answer: ", "  Prompt: ", "│ ", "### Response: ", "<|user|>: ", "<|im_start|>", "I get ", "so we saw "]
+)
+def test_what_a_model_was_given_or_wrote_nobody_has_said(tmp_path: Path, before: str) -> None:
+    (tmp_path / "job.log").write_text(f"{before}RuntimeError: CUDA out of memory. Tried to allocate 1.96 GiB\n")
+    assert scanned(tmp_path / "job.log").found == []
 
 
 @pytest.mark.parametrize("ranks", [1, 300])

@@ -1,5 +1,6 @@
 """What a node said at another time is not why this job ended, and neither is what the job survived."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -19,6 +20,7 @@ RULES = (
     rule("launch.failed", "gpu.launch_failure", confidence="likely"),
     rule("link.slow", "slow.network", confidence="likely", symptom="slow"),
     rule("may.be", "slow.data", confidence="possible", symptom="slow"),
+    rule("not.reached", "rendezvous.refused", confidence="likely", symptom="no_start"),
     rule("peer.closed", "peer.lost", role="cascade"),
     rule("a.step", "progress.step", role="progress"),
     rule("all.done", "stop.done", role="progress"),
@@ -75,6 +77,17 @@ def test_a_job_that_ended_well_has_no_cause_but_of_slowness_or_of_what_came_afte
     assert asked(steps(), said("launch.failed", None, line=101), done).root_cause.kind == "gpu.launch_failure"
     other = said("launch.failed", START + 2 * HOUR, "rank-3.log", rank=3)  # that one rank is done says nothing of it
     assert asked(steps(), other, done).root_cause.kind == "gpu.launch_failure"
+
+
+def test_a_start_that_was_tried_again_and_came_is_not_why_it_ended() -> None:
+    refused = said("not.reached", START, line=7, rank=0)
+    assert asked(refused, said("peer.closed", START + HOUR, line=200)).root_cause.kind == "rendezvous.refused"
+    assert asked(refused, steps(), said("peer.closed", START + HOUR, line=200)).root_cause.kind == "unknown"
+    assert asked(replace(refused, until=150), steps()).root_cause.kind == "rendezvous.refused"  # at the next start
+    elsewhere = said("not.reached", START, "rank-1.log", 7, 1)
+    assert asked(elsewhere, steps()).root_cause.kind == "unknown"
+    late = said("not.reached", START + 2 * HOUR, "rank-1.log", 7, 1)
+    assert asked(late, steps()).root_cause.kind == "rendezvous.refused"
 
 
 def test_clocks_of_nodes_differ_but_one_nodes_does_not() -> None:

@@ -34,6 +34,8 @@ class Found:
     count: int
     last: datetime | None
     first: datetime | None = None
+    until: int = 0
+    """The number of the last of them; 0 where there is one."""
 
 
 class _Answer(BaseModel):

@@ -34,27 +34,47 @@ _RANK = (
     re.compile(r"^\s*\[\d+,(?P<rank>\d{1,7})\](?:<std(?:out|err|diag)>)?:?\s?"),  # mpirun --tag-output
     re.compile(r"^\s*(?P<rank>\d{1,6}):\s(?!\d\d)"),  # srun --label
     re.compile(r"^\[pod/(?P<node>[\w.-]+)/[\w.-]+\]\s?"),  # kubectl logs --prefix
-    re.compile(r"^\(?(?P<node>[\w-]+)(?:, | )?rank[= ](?P<rank>\d{1,7})\)?:?\s", re.IGNORECASE),
+    re.compile(
+        r"^\(?(?P<node>[\w-]+)(?:, | )?rank[= ](?P<rank>\d{1,7})(?:, pid=\d+(?:, ip=[\w.:]+)?)?\)?:?\s", re.IGNORECASE
+    ),
+    re.compile(  # NODE:RANK, which is no FILE:LINE
+        r"^\[(?P<node>(?!(?:rank|local_rank|step|line|pid)\b|[\w.-]*\.\w{1,3}:)[a-z][\w.-]{0,62})"
+        r":(?P<rank>\d{1,5})\]: ?"
+    ),
+    re.compile(r"^\([\w.()<>:-]{1,80} pid=\d+(?:, ip=(?P<node>[\w.:]{1,63}))?\)\s"),  # Ray
+    re.compile(r"^(?P<node>(?!(?:step|epoch|attempt|rank|checkpoint|job)\b)[a-z][a-z0-9-]{0,60}-\d+): "),  # pdsh
+    re.compile(
+        r"^(?P<node>(?=[\w-]*[-\d])[a-z][\w-]{0,60}): "
+        r"(?=Traceback \(most|  File \"|\[\d{4}-\d\d-|(?:[a-z_]\w*\.){0,6}[A-Z]\w*Error\b)"
+    ),
+    re.compile(r"^(?P<node>[a-z][\w.-]{0,61}\d)\s{1,20}\| "),  # docker compose
+    re.compile(  # journalctl -o short-iso, of whose time the node is what is left
+        r"^(?P<node>[\w.-]{1,63}) "
+        r"(?=(?:kernel|systemd[\w-]*|slurm\w+|containerd|kubelet|nv-fabricmanager|nvidia-[a-z-]+|mmfs\w*)"
+        r"(?:\[\d+\])?: )"
+    ),
 )
 _DAY = r"(?P<y>\d{4})[-/](?P<mo>\d\d)[-/](?P<d>\d\d)"
 _CLOCK = r"(?P<h>\d\d):(?P<mi>\d\d):(?P<s>\d\d)(?:[.,](?P<f>\d{1,9}))?"
 _MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"]
 _TIME = (
     re.compile(rf"^\s?\[?{_DAY}[T ]{_CLOCK}\s?(?P<z>Z|[+-]\d\d:?\d\d)?\]?:?\s?"),
-    re.compile(rf"^\[?[IWEF](?P<mo>\d\d)(?P<d>\d\d) {_CLOCK}\s+(?:\d+\s+)?[\w/.-]+:\d+\]\s?"),  # glog
+    re.compile(rf"^\[?[IWEF](?P<mo>\d?\d)(?P<d>\d\d) {_CLOCK}\s+(?:\d+\s+)?[\w/.-]+:\d+\]\s?"),  # glog
     re.compile(rf"^(?P<mon>[A-Z][a-z][a-z])\s+(?P<d>\d{{1,2}}) {_CLOCK} (?P<node>[\w.-]+) "),  # syslog
     re.compile(
         rf"^\[[A-Z][a-z][a-z] (?P<mon>[A-Z][a-z][a-z])\s+(?P<d>\d{{1,2}}) {_CLOCK} (?P<y>\d{{4}})\]\s?"
     ),  # dmesg -T
 )
 _NCCL = re.compile(r"^(?P<node>[\w.-]{1,63}):\d+:\d+ \[\d+\] (?=NCCL |misc/|transport/|\w+/|.{0,80}NCCL )")
+_MPI = re.compile(r"^\[(?P<node>[a-z][\w.-]{0,62}):\d+(?::\d+:\d+| :\d+:\d+)?\] ")
+"""Open MPI and UCX."""
 
 
 def head(raw: str, year: int) -> Head:
     """The text of a line and what stood before it. `year`: the file's, where a time has none. Never raises."""
     text = raw[:LONGEST].rstrip("\r\n").rpartition("\r")[2]
     if text.startswith("{"):
-        return _json(text)
+        return _json(text, year)
     time, rank, node = None, None, None
     for _ in range(4):  # prefixes come in any order
         taken = _taken(text, year)
@@ -66,6 +86,9 @@ def head(raw: str, year: int) -> Head:
             rank if taken.rank is None else taken.rank,
             taken.node or node,
         )
+    if text.startswith("{"):  # a structured line behind an engine's prefix
+        told = _json(text, year)
+        return Head(told.text, told.time or time, rank if told.rank is None else told.rank, told.node or node)
     return Head(text, time, rank, node)
 
 
@@ -97,14 +120,28 @@ def _time(parts: dict[str, str | None], year: int) -> datetime | None:
         return None
 
 
-def _json(text: str) -> Head:
+SAID = frozenset(
+    {"message", "msg", "event", "error", "err", "exception", "exc_info", "traceback", "stack", "level", "levelname"}
+    | {"severity", "reason", "record", "detail", "stderr", "stdout", "textpayload", "jsonpayload"}
+)
+"""Names that a structured log has: an object without any of them is a record of data, and nobody said its words."""
+
+
+def _json(text: str, year: int) -> Head:
     """A line of a structured log: its words are those of the message, the event and the error."""
     try:
         told = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):  # thousands of brackets
         return Head(text)
     if not isinstance(told, dict):
         return Head(text)
+    for name in ("log", "MESSAGE"):  # docker's, and journalctl's
+        if isinstance(told.get(name), str):
+            inner = head(told[name], year)
+            node = told.get("_HOSTNAME")
+            return inner._replace(node=inner.node or (node[:63] if isinstance(node, str) else None))
+    if SAID.isdisjoint(name.lower() for name in told):
+        text = json.dumps({name: value for name, value in told.items() if isinstance(value, int | float)})[:LONGEST]
     rank, node, time = told.get("rank"), told.get("host", told.get("node")), None
     for name in ("time", "timestamp", "ts", "@timestamp"):
         if isinstance(told.get(name), str):
@@ -128,8 +165,8 @@ def head_time(text: str) -> datetime | None:
 
 
 def node_of(text: str) -> str | None:
-    """The node that NCCL's own prefix names."""
-    found = _NCCL.match(text)
+    """The node that the own prefix of NCCL, Open MPI or UCX names."""
+    found = _NCCL.match(text) or _MPI.match(text)
     return found["node"] if found else None
 
 

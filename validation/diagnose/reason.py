@@ -11,13 +11,16 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from validation.diagnose.finding import Cause, Diagnosis, Evidence, Found, Read, Step
-from validation.diagnose.kinds import Confidence, Retry, Role
+from validation.diagnose.kinds import Confidence, Retry, Role, Symptom
 from validation.diagnose.rule import Rule
-from validation.diagnose.times import SLOWNESS, after, ended_well, job_time, long_before, not_later
+from validation.diagnose.times import SLOWNESS, after, ended_well, job_time, long_before, not_later, went_on
 
 _ADDRESS = re.compile(
     r"(?:PCI:)?(?P<domain>[0-9a-f]{4,8}):(?P<rest>[0-9a-f]{2}:[0-9a-f]{2})(?P<function>\.[0-7])?", re.IGNORECASE
 )
+
+TRIED_AGAIN = ("rendezvous.", "network.", "node.")
+"""Kinds of cause that a start may meet with, and overcome."""
 
 MOST_EVIDENCE = 6
 MOST_CONSEQUENCES = 12
@@ -78,9 +81,11 @@ def diagnose(found: Iterable[Found], rules: Sequence[Rule], read: Read) -> Diagn
         candidate.level = _level(candidate.rule, there)
     if (end := ended_well(roles[Role.PROGRESS], by_id)) is not None:
         candidates = [each for each in candidates if not _survived(each, end)]
+    candidates = [each for each in candidates if not _begun(each, roles[Role.PROGRESS], by_id)]
     standing = [each for each in candidates if not any(_explained(each, other) for other in candidates)]
     standing = standing or candidates  # two that explain each other
     standing.sort(key=lambda each: (-each.level, _when(each.time), each.rule.id))
+    _join(standing, known, by_id)
     steps = _last_steps(roles[Role.PROGRESS])
     consequences = _consequences(known, standing[:1], by_id)
     if not standing:
@@ -145,6 +150,34 @@ def _survived(one: _Candidate, end: Found) -> bool:
     if one.level <= Confidence.POSSIBLE.level:
         return not any(after(each, end) for each in one.founds)
     return one.rule.symptom not in SLOWNESS and all(long_before(each, end) for each in one.founds)
+
+
+def _join(standing: Sequence[_Candidate], known: Sequence[Found], by_id: Mapping[str, Rule]) -> None:
+    """Adds to what a process says without its node what the one node says that tells the same, or confirms it."""
+    for best in standing[:1]:
+        if best.node is None:
+            sames = {best.rule.kind, *best.rule.confirmed_by}
+            said = [
+                each
+                for each in known
+                if by_id[each.rule].role in (Role.ROOT, Role.CONFIRMATION)
+                and {each.rule, by_id[each.rule].kind} & sames - {"peer.lost"}  # which others say, of themselves
+                and each.line.rank in (None, best.rank)
+                and _node(each)
+            ]
+            if len({_node(each) for each in said}) == 1:
+                best.founds += [each for each in said if all(each is not mine for mine in best.founds)]
+
+
+def _node(found: Found) -> str | None:
+    return found.takes.get("node") or found.line.node
+
+
+def _begun(one: _Candidate, progress: Sequence[Found], by_id: Mapping[str, Rule]) -> bool:
+    """Whether the job came up although this was said: it was tried again, and steps were made."""
+    steps = [each for each in progress if by_id[each.rule].kind == "progress.step"]
+    over = (any(went_on(each, step) for step in steps) for each in one.founds)
+    return one.rule.symptom is Symptom.NO_START and one.rule.kind.startswith(TRIED_AGAIN) and all(over)
 
 
 def _consequences(known: Sequence[Found], best: Sequence[_Candidate], by_id: Mapping[str, Rule]) -> tuple[Cause, ...]:

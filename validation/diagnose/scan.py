@@ -28,6 +28,19 @@ WINDOW = 2048
 LISTED = re.compile(r"""\[(?:(?:'[^']{0,300}'|"[^"]{0,300}")\s*,\s*)+(?:'[^']{0,300}'|"[^"]{0,300}")\s*\]""")
 """Texts that a setting or a command lists: nobody said them."""
 
+SPOKEN = re.compile(
+    r"^\W{0,16}(?:prompt|question|answer|completion|response|user|assistant|human|instruction)\W{0,3}:\s"
+    r"|^\W{0,16}(?:summary|runbook|description)\W{0,3}:\s|^[│┃║]|<\|[a-z_]{2,20}\|>|\(POSIX\."
+    r"|\bI(?:'m| am| get| see| have| run| ran| was| got| tried)\b"
+    r"|\b(?:my|our) (?:job|pod|training|code|model|script|GPU|disk|node)s?\b"
+    r"|\bwe (?:exchanged|replaced|had|have|got|get|saw|see|ran|run|tried|fixed)\b",
+    re.IGNORECASE,
+)
+"""What a model was given or wrote, as trainers print it, and what people say of themselves."""
+
+QUOTED = re.compile(r"""(?<=[^\]]\s)"[^"\s]{1,60}(?:\s[^"\s]{1,60}){2,60}\"""")
+"""Some words that a line repeats from elsewhere."""
+
 MOST_SEEN = 64
 """Different ranks, or things taken out, of one rule and file that are told apart."""
 
@@ -155,8 +168,9 @@ class _Pile:
         """Whose the line is, where the rule is found in it. It counts, unless `told` has whose it is."""
         rule = self._rules[number]
         said = head(raw, self._source.year)
-        listed = rule.role is Role.ROOT and ("['" in said.text or '["' in said.text)
-        takes = rule.search(LISTED.sub("[]", said.text) if listed else said.text)
+        if rule.role in (Role.ROOT, Role.CONFIRMATION) and SPOKEN.search(said.text):
+            return None
+        takes = rule.search(_own(said.text) if rule.role is Role.ROOT else said.text)
         if takes is None:
             return None
         rank = self._rank if said.rank is None else said.rank
@@ -175,11 +189,18 @@ class _Pile:
         elif progress:  # the last one counts
             self._found[key] = Found(rule.id, line, takes, before.count + 1, said.time, before.first or said.time)
         else:
-            self._found[key] = replace(before, count=before.count + 1, last=said.time or before.last)
+            self._found[key] = replace(before, count=before.count + 1, last=said.time or before.last, until=at)
         return key
 
     def found(self) -> list[Found]:
         return list(self._found.values())
+
+
+def _own(text: str) -> str:
+    """What a line says itself: without texts that it only lists or repeats."""
+    if "['" in text or '["' in text:
+        text = LISTED.sub("[]", text)
+    return QUOTED.sub('""', text) if ' "' in text and not text.startswith("{") else text
 
 
 def _line(chunk: bytes, end: int) -> tuple[int, int]:

@@ -46,6 +46,8 @@ _ROTATED = re.compile(r"(?:\.\d{1,4}|-\d{8})$")
 _IGNORED = frozenset(
     {".pt", ".pth", ".safetensors", ".npz", ".npy", ".so", ".pyc", ".png", ".html", ".data", ".distcp"}
 )
+_WRITTEN = re.compile(r"\.(?:py|pyi|ipynb|c|cc|cpp|cu|h|hpp|rs|go|js|ts|java|md|rst)$")
+"""Endings of what people write, in which an error's words are only spoken of."""
 _OWN = re.compile(r"^diagnosis-\d+(?:_\d+)?\.json$")
 """What a diagnosis wrote beside a job's log: it holds the lines that it found."""
 
@@ -205,6 +207,8 @@ def _looked_at(path: Path, name: str) -> tuple[str, Source | None]:
         if path.suffix in _IGNORED or _OWN.match(path.name) or not found.st_size:
             return "", None
         source = Source(path, name, datetime.fromtimestamp(found.st_mtime, UTC).year)
+        if _WRITTEN.search(source.plain_name):
+            return "", None
         start = next(source.chunks(), b"")[:TEXT_BYTES]
     except (OSError, SourceError) as wrong:
         return str(wrong).removeprefix(f"{path}: "), None

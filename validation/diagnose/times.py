@@ -109,6 +109,14 @@ def after(each: Found, end: Found) -> bool:
     return each.line.time is not None and end.line.time is not None and each.line.time > end.line.time
 
 
+def went_on(each: Found, step: Found) -> bool:
+    """Whether a step was made after all that was found: of the same rank, or clearly later."""
+    if each.line.file == step.line.file and each.line.rank in (None, step.line.rank):
+        return max(each.until, each.line.number) < step.line.number
+    time = each.last or each.line.time
+    return time is not None and step.line.time is not None and time + CLOCKS < step.line.time
+
+
 def _of_job(each: Found, by_id: Mapping[str, Rule]) -> bool:
     return each.line.rank is not None or "rank" in each.takes or by_id[each.rule].role is Role.PROGRESS
 
