@@ -14,6 +14,7 @@ from muster.console import Problem, document, out, progress, result, table
 from policies.evidence import write
 from policies.exits import Exit
 from policies.reading import PolicyError
+from policies.report.names import ranges
 from validation.diagnose.allocation import allocation_of
 from validation.diagnose.finding import Cause, Diagnosis
 from validation.diagnose.job import read_job
@@ -160,6 +161,8 @@ def _print(found: Diagnosis) -> None:
     step = f" · last step seen {found.last_step}" if found.last_step is not None else ""
     read = found.read
     result(f"read {read.files} files, {read.lines:,} lines, {len(read.ranks)} ranks{step}")
+    if read.missing_ranks:
+        result(Text(f"no line of ranks {ranges(read.missing_ranks)[:80]}: their logs are missing", "yellow"))
     for missed in read.left_out[:4]:
         result(f"not read: {missed}")
     if len(read.left_out) > 4:

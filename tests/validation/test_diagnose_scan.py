@@ -111,6 +111,21 @@ def test_what_is_no_log_is_left_out_and_said(tmp_path: Path) -> None:
     assert [each.endswith("core: binary") for each in read.left_out] == [True]
 
 
+def test_ranks_without_a_log_are_told_where_the_others_have_one_each(tmp_path: Path) -> None:
+    for rank in (0, 1, 2, 4, 5):
+        (tmp_path / f"rank_{rank}.log").write_text(f"x: comm 0x5581 rank {rank} nranks 8 cudaDev 0 - Init START\n")
+    assert read_job([tmp_path]).read.missing_ranks == (3, 6, 7)
+    (tmp_path / "all.log").write_text(f"[rank3]: {WORDS}")
+    assert read_job([tmp_path]).read.missing_ranks == (6, 7)
+
+
+def test_where_ranks_share_a_log_or_few_were_given_none_is_missed(tmp_path: Path) -> None:
+    (tmp_path / "job.log").write_text("".join(f"[rank{rank}]: world_size=8\n" for rank in (0, 1, 2, 4, 5)))
+    assert read_job([tmp_path]).read.missing_ranks == ()
+    (tmp_path / "rank_0.log").write_text("world_size=9999999\n")
+    assert read_job([tmp_path]).read.missing_ranks == ()
+
+
 @given(st.binary(max_size=2000))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_no_bytes_raise(tmp_path: Path, raw: bytes) -> None:

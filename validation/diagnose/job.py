@@ -76,7 +76,7 @@ def read_job(
         bytes=size + seen.bytes,
         lines=lines,
         ranks=tuple(sorted(ranks | recorded.keys() | ranks_of(snapshots).keys())),
-        missing_ranks=odd.missing(snapshots),
+        missing_ranks=odd.missing(snapshots) or _missing(found, sources.files, ranks),
         left_out=tuple(left_out),
     )
     told = diagnose(found, known, read).model_copy(update={"measured": seen.evidence})
@@ -90,6 +90,14 @@ def _read(reader: Callable[[Path], T], paths: Iterable[Path], left_out: list[str
             yield reader(path)
         except SourceError as wrong:
             left_out.append(str(wrong))
+
+
+def _missing(found: Iterable[Found], files: Iterable[Source], seen: set[int]) -> tuple[int, ...]:
+    """Ranks of the job of which no file is here, where most have one of their own: else ranks share files."""
+    told = [each.takes["world"] for each in found if "world" in each.takes]
+    world = max((int(each) for each in told if each.isdecimal() and len(each) < 8), default=0)
+    own = {rank for each in files if (rank := whose(each.plain_name)[0]) is not None and rank < world}
+    return tuple(sorted(set(range(world)) - own - seen)) if len(own) > world / 2 else ()
 
 
 HOLDS = ("storage", "network", "gpu", "node")

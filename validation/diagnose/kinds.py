@@ -98,7 +98,7 @@ _KINDS = {
     "stop": "time_limit preempted signal cancelled done",
     "node": "lost rebooted unhealthy clock",
     "slow": "rank network data checkpoint clocks",
-    "progress": "step saved started running",
+    "progress": "step saved started running world",
 }
 
 KINDS = frozenset(f"{area}.{name}" for area, names in _KINDS.items() for name in names.split())

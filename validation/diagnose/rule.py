@@ -20,9 +20,10 @@ SHORTEST_LITERAL = 4
 """Characters. Each pattern must hold a text of at least this length that every match has: lines are found by it first,
 at the speed of a disk."""
 
-GROUPS = frozenset(
-    {"rank", "node", "gpu", "peer", "rail", "port", "file", "code", "bytes", "step", "op", "seq", "group", "xid"}
-)
+GROUPS = frozenset({
+    "rank", "node", "gpu", "peer", "rail", "port", "file", "code", "bytes", "step", "op", "seq", "group", "xid",
+    "world",
+})  # fmt: skip
 """The names that a pattern may take out of a line; summaries may use them, as in `rank {rank}`."""
 
 

@@ -20,6 +20,9 @@ CLOCKS = timedelta(minutes=3)
 AROUND = timedelta(minutes=15)
 """What a node says longer before the job's first line, or after its last, is of another job."""
 
+WORLD = "progress.world"
+"""The kind of lines that say how many ranks there are, before any has worked."""
+
 SLOWNESS = frozenset({Symptom.SLOW, Symptom.SLOWED_DOWN})
 """A job can go on with these."""
 
@@ -76,8 +79,12 @@ def job_time(found: Iterable[Found], by_id: Mapping[str, Rule]) -> JobTime | Non
     times = [time for each in ours for time in _times(each)]
     if not times:
         return None
-    worked = [time for each in ours if by_id[each.rule].role is Role.PROGRESS for time in _times(each)]
+    worked = [time for each in ours if _is_work(by_id[each.rule]) for time in _times(each)]
     return JobTime(frozenset(each.line.file for each in ours), min(times), max(times), max(worked, default=None))
+
+
+def _is_work(rule: Rule) -> bool:
+    return rule.role is Role.PROGRESS and rule.kind != WORLD
 
 
 def not_later(one: Found, other: Found) -> bool:
