@@ -57,8 +57,9 @@ def snapshot(
     ] = False,
 ) -> int:
     """Print what this node says of a job that runs, as JSON: keep it as muster-snapshot-NODE.json for `diagnose`."""
+    unread: list[int] = []
     try:
-        found = collect(local_job(job), native)
+        found = collect(local_job(job, unread=unread), native, unread=unread)
     except SourceError as error:
         raise Problem(str(error), exit=Exit.USAGE) from None
     document(found.model_dump(mode="json"))

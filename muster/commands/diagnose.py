@@ -99,14 +99,14 @@ def diagnose(
         found = found.model_copy(update={"read": read})
     if history:
         found = seen_before(found, history, job)
+    if as_json:  # first: the job may have died of the disk that the files are for
+        document(found.model_dump(mode="json"))
     if html:
         write(html, page(found))
     if logs and beside:
         write(logs.folder / f"diagnosis-{job}.json", json.dumps(found.model_dump(mode="json"), indent=1))
         write(logs.folder / f"diagnosis-{job}.html", page(found))
-    if as_json:
-        document(found.model_dump(mode="json"))
-    else:
+    if not as_json:
         _print(found)
         if save:
             result(f"kept in {save}: muster diagnose {save}")

@@ -119,6 +119,7 @@ def seen_before(told: Diagnosis, folder: Path, job: str) -> Diagnosis:
     since = now - timedelta(days=limits.days)
     names = dict.fromkeys((cause.node, short(cause.node)))
     made: Before | None = None
+    job = _number(job)
     try:
         found, wrong = records(folder, since, tuple(names))
         there = next((name for name in names if any(each.node == name for each in found)), cause.node)
@@ -127,6 +128,16 @@ def seen_before(told: Diagnosis, folder: Path, job: str) -> Diagnosis:
         wrong = [str(error)]
     read = told.read.model_copy(update={"left_out": (*told.read.left_out, *wrong)})
     return told.model_copy(update={"before": made, "read": read})
+
+
+def _number(job: str) -> str:
+    """Of a task of an array that which Slurm counts it by, as records do; what it was where Slurm does not say."""
+    if job.isdecimal() or ID.fullmatch(job) is None:
+        return job
+    try:
+        return allocation_of(job).job
+    except SourceError:
+        return job
 
 
 def _known() -> tuple[dict[str, Rule], Limits]:

@@ -24,9 +24,10 @@ def look(job: str, native: bool, folder: Path | None) -> list[Snapshot]:
         if ID.fullmatch(job) and shutil.which("srun"):
             found = gather(job, native, progress=lambda done, of: show(f"{done} of {of} nodes", False))
         else:
-            ranks = local_job(job)
+            unread: list[int] = []
+            ranks = local_job(job, unread=unread)
             show(f"{len(ranks)} ranks of {ranks[0].job} on this node", False)
-            found = [collect(ranks, native)]
+            found = [collect(ranks, native, unread=unread)]
     if folder is not None:
         save(found, folder)
     return found

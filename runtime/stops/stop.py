@@ -279,7 +279,7 @@ class _Ballot:
             -NEVER_MS if left_s is None else -_ms(left_s),
             _ms(save_s),
             _ms(step_s),
-            -NEVER_MS if talked_s is None else -round(talked_s * 1e6),
+            -NEVER_MS if talked_s is None else -_ms(talked_s * 1000),
         )
 
     def read(self) -> _Agreed:
@@ -302,4 +302,4 @@ class _Ballot:
 
 
 def _ms(seconds: float) -> int:
-    return max(-NEVER_MS + 1, min(NEVER_MS - 1, round(seconds * 1000)))
+    return round(max(-NEVER_MS + 1, min(NEVER_MS - 1, seconds * 1000)))  # cut first: inf is no integer

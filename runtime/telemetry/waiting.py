@@ -39,6 +39,8 @@ class Waiting:
         names = control.gather(control.place.node.encode()[:NODE_BYTES]) if self._on else []
         self._nodes = [each.decode(errors="replace") for each in names]
         self._done: dict[int, tuple[Step, float | None] | None] = {}
+        self._undone = -1
+        """The step that was undone before its agreement was read: it may be done again by then."""
         self._began = False
         self._row, self._spent_s = Row(), 0.0
         self._first: int | None = None
@@ -59,7 +61,8 @@ class Waiting:
 
     def heard(self, number: int, step_s: float, least_s: float | None) -> None:
         """Takes what all ranks know of a step, in the same order on each. Raises PeerLostError."""
-        if number not in self._done:  # undone meanwhile, on all ranks
+        if number not in self._done or number <= self._undone:  # undone meanwhile, on all ranks
+            self._undone = -1
             return
         self._look()
         own = self._done.pop(number)
@@ -80,6 +83,7 @@ class Waiting:
 
     def back(self) -> None:
         """Forgets what was not told yet: the steps are undone, on all ranks."""
+        self._undone = max(self._done, default=-1)
         self._done.clear()
         self._unlooked = None
         self._anew()

@@ -92,3 +92,10 @@ def test_a_page_that_cannot_be_written_is_an_error_and_no_answer(muster: Muster,
 def test_a_schema_of_something_else_is_refused_and_the_specs_is_the_first(muster: Muster) -> None:
     assert muster("schema", "nonsense")[0] is Exit.USAGE
     assert muster("schema")[1] == muster("schema", "spec")[1]
+
+
+def test_json_is_told_also_where_the_page_cannot_be_written(muster: Muster, tmp_path: Path) -> None:
+    code, out, said = muster("diagnose", str(LOGS / "hang"), "--json", "--html", str(tmp_path / "gone" / "page.html"))
+    assert code is Exit.ERROR
+    assert json.loads(out)["root_cause"]["kind"] == "storage.stale"
+    assert "page.html" in said

@@ -3,6 +3,7 @@
 import io
 import json
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -189,3 +190,20 @@ def test_a_torn_record_is_said_and_the_answer_is_not_complete(muster: Muster, ke
     assert code is Exit.INCOMPLETE
     assert "not read" in out
     assert "torn" in out
+
+
+def test_an_array_task_is_not_counted_as_one_that_was_before_it(muster: Muster, keep: Muster, tmp_path: Path) -> None:
+    (tmp_path / "sacct").write_text("#!/bin/sh\necho '4713|4711_3|ada|gpu-1|1796000000|1796000600'\n")
+    (tmp_path / "sacct").chmod(0o755)
+    assert keep("4713")[0] is Exit.PASS
+    told = Diagnosis.model_validate_json(muster("diagnose", str(LOGS / "hang"), "--json")[1])
+    made = {job: command.seen_before(told, tmp_path / "history", job).before for job in ("4711_3", "4713", "4712")}
+    assert {job: each.jobs for job, each in made.items() if each} == {"4711_3": 0, "4713": 0, "4712": 1}
+
+
+def test_an_end_that_slurms_clock_has_ahead_counts_at_once(muster: Muster, keep: Muster, tmp_path: Path) -> None:
+    ahead = int(time.time()) + 3600
+    (tmp_path / "sacct").write_text(f"#!/bin/sh\necho '1|1|ada|gpu-1|1796000000|{ahead}'\n")
+    (tmp_path / "sacct").chmod(0o755)
+    assert keep("1")[0] is Exit.PASS
+    assert History.model_validate_json(muster("history", "--json")[1]).nodes[0].jobs == 1

@@ -16,6 +16,7 @@ from validation.diagnose.metrics import prometheus
 from validation.diagnose.metrics.measured import Wanted
 from validation.diagnose.metrics.places import Window
 from validation.diagnose.metrics.prometheus import ask, queries
+from validation.diagnose.metrics.series import incomplete
 
 WINDOW = Window(1_763_000_000.0, 1_763_003_600.0, ("gpu-0", "gpu-1.cluster"))
 EMPTY = b'{"status":"success","data":{"resultType":"matrix","result":[]}}'
@@ -223,3 +224,18 @@ def test_too_many_points_end_the_asking(monkeypatch: pytest.MonkeyPatch) -> None
         found, wrong = ask(url, [f"m_{i}" for i in range(99)], WINDOW)
     assert len(found) == len(asked) == 2
     assert "not asked for" in wrong[0]
+
+
+@pytest.mark.parametrize("more", [b', "warnings": ["store b does not answer"]}', b', "isPartial" : true}'])
+def test_an_answer_that_says_it_is_not_whole_is_read_and_that_is_said(more: bytes) -> None:
+    with serving(says(ONE.rstrip().removesuffix(b"}") + more)) as (url, _):
+        found, wrong = ask(url, ["up"], WINDOW)
+    assert [each.name for each in found] == ["up"]
+    (said,) = wrong
+    assert "may not be whole" in said
+
+
+@pytest.mark.parametrize("label", [{"warnings": '["'}, {"x": '"warnings": ["a"]'}, {"isPartial": "true"}])
+def test_a_label_does_not_make_an_answer_incomplete(label: dict[str, str]) -> None:
+    raw = json.dumps({"status": "success", "data": {"result": [{"metric": label}]}, "warnings": []}).encode()
+    assert not incomplete(raw, "x")

@@ -1,5 +1,6 @@
 """The history's folder: whole records or none, one of each run of a job, whatever else lies there."""
 
+import errno
 import multiprocessing
 import os
 from datetime import UTC, datetime, timedelta
@@ -171,3 +172,33 @@ def test_a_user_cannot_write_into_roots_history(folder: Path) -> None:
             os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
     assert [each.job for each in records(folder, SINCE)[0]] == ["1"]
+
+
+@pytest.mark.parametrize("what", ["folder", "record"])
+def test_a_node_whose_records_cannot_be_looked_at_is_said_and_others_are_read(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    for each in (one(), one("gpu-1", 2)):
+        add(folder, each)
+    plain = os.scandir
+
+    class Stale:
+        def __init__(self, entry: "os.DirEntry[str]") -> None:
+            self.name, self.path = entry.name, entry.path
+
+        def stat(self, **_: object) -> None:
+            raise OSError(errno.ESTALE, "Stale file handle")
+
+    def scandir(path: Path) -> object:
+        if Path(path).name != "gpu-0":
+            return plain(path)
+        if what == "folder":
+            raise OSError(errno.ESTALE, "Stale file handle")
+        return [Stale(each) for each in plain(path)]
+
+    monkeypatch.setattr(store.os, "scandir", scandir)
+    found, wrong = records(folder, SINCE)
+    assert [each.node for each in found] == ["gpu-1"]
+    assert len(wrong) == 1
+    assert "gpu-0" in wrong[0]
+    assert "Stale file handle" in wrong[0]

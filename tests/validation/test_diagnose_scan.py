@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from validation.diagnose import scan, sources
 from validation.diagnose.filter import compiled
 from validation.diagnose.job import read_job
+from validation.diagnose.kinds import Role
 from validation.diagnose.rule import Rule, load_rules
 from validation.diagnose.scan import Scanned, Scanner
 from validation.diagnose.sources import SourceError, find
@@ -222,3 +223,27 @@ def test_a_line_that_the_look_back_cuts_is_nobodys(tmp_path: Path, more: int) ->
         patch.setattr(scan, "TAIL", 1000)
         steps = read_job([tmp_path]).last_steps
     assert [(each.rank, each.step) for each in steps] == [(10, 4999), (11, 4999)]
+
+
+@pytest.mark.parametrize("name", ["nccl.same_gpu", "gloo.peer_closed", "launch.counts"])
+def test_a_line_that_hits_at_each_byte_is_looked_at_once_in_a_window(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
+) -> None:
+    (rule,) = (each for each in RULES if each.id == name)
+    looked: list[str] = []
+    plain = scan.head
+    monkeypatch.setattr(scan, "head", lambda raw, year: (looked.append(raw), plain(raw, year))[1])
+    raw = "".join(f"{each.text}{fill * 300_000}\n" for each in rule.cases for fill in "a0")
+    (tmp_path / "job.log").write_text(raw + WORDS + "\n")
+    found = scanned(tmp_path / "job.log")
+    assert {name, "nccl.ib.retry_exceeded"} <= {each.rule for each in found.found}
+    assert len(looked) < 4 * len(raw) / scan.WINDOW
+
+
+def test_rules_that_hit_side_by_side_count_a_line_once(tmp_path: Path) -> None:
+    plain = [each for each in RULES if each.role is Role.CASCADE][:2]
+    both = [each.model_copy(update={"patterns": (r"rank \d+",), "unless": ()}) for each in plain]
+    progress = next(each for each in RULES if each.role is Role.PROGRESS)
+    (tmp_path / "job.log").write_text("it is rank 1234567\n" * 3)
+    (source,) = find([tmp_path / "job.log"]).files
+    assert [each.count for each in Scanner((*both, progress)).scan(source).found] == [3, 3]

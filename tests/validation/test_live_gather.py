@@ -53,7 +53,7 @@ def test_each_node_is_asked_by_a_step_that_takes_nothing_from_the_job(slurm: Pat
             "echo 'srun: error: Unable to create step' >&2; exit 1",
             "srun ended with 1: srun: error: Unable to create step",
         ),
-        ('echo \'{"kind": "muster.snapshot", "version": 9}\'', "no snapshot of version 1"),
+        ('echo \'{"kind":"muster.snapshot","version":9}\'', "no snapshot of version 1"),
         ("head -c 40000000 /dev/zero", "more than a snapshot can be"),
         ("echo hello", "srun ended with 0"),
     ],
@@ -107,3 +107,16 @@ def test_names_of_nodes_that_are_none_are_refused(slurm: Path, monkeypatch: pyte
     monkeypatch.setattr(gathering, "_slurm", lambda *argv: "RUNNING|x" if argv[0] == "squeue" else "../../etc\n")
     with pytest.raises(SourceError, match="is no name of a node"):
         nodes_of("4711")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        'printf "no end of this line "; cat "{0}"',
+        'cat "{0}"; echo "{{}}"; echo "{{\\"kind\\": 1}}"',
+        'cat "{0}"; yes "{{" | head -n 100000',
+    ],
+)
+def test_what_a_shell_or_an_epilog_says_around_an_answer_does_not_hide_it(slurm: Path, answer: str) -> None:
+    (slurm / "answers").write_text(answer.format(f"{slurm}/$node.json") + "\n")
+    assert all(each.answered and len(each.ranks) == 8 for each in gather("4711"))

@@ -17,7 +17,7 @@ import pytest
 from recorded_host import sysfs
 
 from validation.diagnose.job import read_job
-from validation.diagnose.live import links, steps
+from validation.diagnose.live import links, odd, processes, steps
 from validation.diagnose.live.bounded import run, within
 from validation.diagnose.live.collect import collect, local_job
 from validation.diagnose.live.gpus import gpus
@@ -342,3 +342,29 @@ for step in range(1, 1_000_000):
     if step == 3:
         print("here", flush=True)
 """
+
+
+def test_a_process_that_is_stuck_may_be_a_rank_and_none_is_called_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree = {10 + rank: (1, "python3.11", torch_rank(rank, world=3, LOCAL_WORLD_SIZE="3")) for rank in range(3)}
+    root = proc(tmp_path / "proc", tree)
+    (root / "12" / "environ").unlink()
+    os.mkfifo(root / "12" / "environ")  # a read of it hangs, as of a process that is stuck while it maps memory
+    monkeypatch.setattr(processes, "ENVIRONMENT_S", 0.2)
+    unread: list[int] = []
+    ranks = local_job(proc=root, unread=unread)
+    assert ([each.rank for each in ranks], unread) == ([0, 1], [12])
+    seen = collect(ranks, interval_s=0.0, proc=root, unread=unread)
+    assert "stuck in the kernel" in " ".join(seen.missed)
+    lines = [each.text for each in odd.told([seen.model_copy(update={"asked": 1})])]
+    assert not [each for each in lines if "has no process" in each]
+    gone = [each.text for each in odd.told([seen.model_copy(update={"asked": 1, "unread": 0})])]
+    assert [each for each in gone if "rank 2 has no process" in each]
+
+
+@pytest.mark.parametrize("step", ["1e99", "1e16", "999999999999999e9"])
+def test_a_step_that_no_job_has_made_is_none(telemetry: Path, metrics: Callable[[str], int], step: str) -> None:
+    metrics(f'muster_step{{rank="0"}} {step}\n')
+    found = steps.step_of(telemetry)
+    assert found is None or found.number < steps.MOST_STEPS

@@ -59,7 +59,7 @@ class Incident(_Model):
     start: AwareDatetime | None = None
     """Of this run of the job: it may have been requeued."""
     at: AwareDatetime
-    """When it ended, by Slurm, or else when it was recorded."""
+    """When it ended, by Slurm, or else when it was recorded: not later than that."""
     kind: str
     rule: str
     confidence: Confidence
@@ -97,7 +97,7 @@ def incident(told: Diagnosis, job: Allocation, now: datetime, rules: Mapping[str
         job=job.job,
         user=re.sub(r"[^\w.@+\\$-]", "_", job.user)[:64],
         start=job.start,
-        at=job.end or now,
+        at=min(job.end or now, now),  # Slurm's clock may be ahead, and what is to come is in no history
         kind=rule.kind,
         rule=rule.id,
         confidence=cause.confidence,

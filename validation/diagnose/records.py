@@ -69,8 +69,10 @@ def records(folder: Path, since: datetime, nodes: Sequence[str] = ()) -> tuple[l
     if exposed := _exposed(folder, stat.S_IWOTH):  # a copy may be its group's: nothing is decided by it
         wrong.append(f"{folder}: {exposed}: others than root may have written what is in it")
     failed = 0
-    for path, node in _files(folder, nodes, since):
+    for path, node, told in _files(folder, nodes, since):
         try:
+            if told is not None:
+                raise told
             each = _read(path)
             if each.node != node:
                 raise ValueError(f"says that it is of {each.node}")
@@ -86,8 +88,8 @@ def records(folder: Path, since: datetime, nodes: Sequence[str] = ()) -> tuple[l
     return found, wrong
 
 
-def _files(folder: Path, nodes: Sequence[str], since: datetime) -> Iterator[tuple[Path, str]]:
-    """Records that were written since then, and whose they are by their place."""
+def _files(folder: Path, nodes: Sequence[str], since: datetime) -> Iterator[tuple[Path, str, OSError | None]]:
+    """Records that were written since then, whose they are by their place, and why one cannot be looked at."""
     try:
         there = sorted(each.name for each in os.scandir(folder) if each.is_dir(follow_symlinks=False))
     except OSError as wrong:
@@ -96,13 +98,23 @@ def _files(folder: Path, nodes: Sequence[str], since: datetime) -> Iterator[tupl
     for node in there:
         if NODE.fullmatch(node) is None or (nodes and node not in nodes):
             continue
-        with contextlib.suppress(FileNotFoundError):
-            for each in sorted(os.scandir(folder / node), key=lambda each: each.name):
-                if each.name.startswith(".") or not each.name.endswith(".json"):
-                    continue
-                with contextlib.suppress(FileNotFoundError):  # its node had too many
-                    if each.stat(follow_symlinks=False).st_mtime >= since.timestamp():
-                        yield Path(each.path), node
+        try:
+            mine = sorted(os.scandir(folder / node), key=lambda each: each.name)
+        except FileNotFoundError:
+            continue
+        except OSError as wrong:
+            yield folder / node, node, wrong
+            continue
+        for each in mine:
+            if each.name.startswith(".") or not each.name.endswith(".json"):
+                continue
+            try:
+                if each.stat(follow_symlinks=False).st_mtime >= since.timestamp():
+                    yield Path(each.path), node, None
+            except FileNotFoundError:  # its node had too many
+                continue
+            except OSError as wrong:
+                yield Path(each.path), node, wrong
 
 
 def _read(path: Path) -> Incident:

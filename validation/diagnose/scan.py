@@ -114,14 +114,25 @@ class _Pile:
 
     def take(self, chunk: bytes, database: hyperscan.Database) -> None:
         hits: list[tuple[int, int]] = []
-        database.scan(chunk, match_event_handler=lambda number, _start, end, *_: hits.append((end, number)))
+        held: dict[int, tuple[int, int]] = {}
+        """Of each rule its last hit, and where another one in the same line would end at the most."""
+
+        def hit(number: int, _start: int, end: int, *_: object) -> None:
+            # A pattern that ends in `.*` or `\d+` hits at each byte to its line's end: one of these is enough.
+            since, until = held.get(number, (0, 0))
+            if not since <= end < until:
+                stop = chunk.find(b"\n", end - 1, end - 1 + WINDOW)
+                held[number] = end, (stop if stop >= 0 else end - 1 + WINDOW) + 1
+                hits.append((end, number))
+
+        database.scan(chunk, match_event_handler=hit)
         counted, lines = 0, 0
-        last: tuple[int, int] | None = None
+        last: dict[int, int] = {}
         for end, number in sorted(set(hits)):
             start, stop = _line(chunk, end)
-            if last == (number, start):
+            if last.get(number) == start:
                 continue
-            last = number, start
+            last[number] = start
             self._hits[number] += 1
             lines += chunk.count(b"\n", counted, start)
             counted = max(counted, start)
@@ -206,9 +217,10 @@ def _own(text: str) -> str:
 def _line(chunk: bytes, end: int) -> tuple[int, int]:
     """Where the line begins and ends in which a hit ends; a part of it where it is longer than anybody's line."""
     inside = max(0, end - 1)
-    start = chunk.rfind(b"\n", 0, inside) + 1
-    stop = chunk.find(b"\n", inside)
-    stop = len(chunk) if stop < 0 else stop
+    least, most = max(0, inside - LONGEST), min(len(chunk), inside + LONGEST + 1)
+    start = chunk.rfind(b"\n", least, inside) + 1 or least
+    stop = chunk.find(b"\n", inside, most)
+    stop = most if stop < 0 else stop
     if stop - start > LONGEST:
         start, stop = max(start, end - WINDOW), min(stop, end + WINDOW)
     return start, stop

@@ -1,5 +1,6 @@
 """What the Stopper decides, over ranks that are threads and agree through a table."""
 
+import math
 import signal
 import threading
 import time
@@ -241,6 +242,15 @@ def test_ranks_at_different_steps_are_told_so_and_do_not_stop_as_if_they_agreed(
     job = ranks(2)
     results = together([lambda: job[0].stopper.at_boundary(7), lambda: job[1].stopper.at_boundary(8)])
     assert all(isinstance(each, DesyncError) and "from 7 to 8" in str(each) for each in results)
+
+
+@pytest.mark.parametrize("odd", [math.inf, -math.inf, math.nan, 1e300])
+def test_a_time_that_is_none_ends_no_step(odd: float) -> None:
+    found = ranks(2)
+    for each in found:
+        each.stopper.saved(odd)
+    told = together([lambda each=each: each.stopper.at_boundary(1, True, talked_s=odd) for each in found])  # type: ignore[misc]
+    assert told == [None, None]
 
 
 def test_after_the_agreement_every_boundary_says_stop() -> None:

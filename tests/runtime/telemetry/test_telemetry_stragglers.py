@@ -208,6 +208,23 @@ def test_steps_that_were_undone_are_not_told_and_every_rank_sends_at_the_same_st
     assert told[1].node == "b"
 
 
+def test_a_step_that_is_done_again_is_not_measured_by_the_agreement_on_the_undone_one() -> None:
+    peers = Alone()
+    waiting = Waiting(3.0, peers, lambda _: None, by_phase=True)  # type: ignore[arg-type]
+    for number in range(1, 3):
+        waiting.done(number, a_step(number, 0.5))
+        waiting.heard(number, 1.0, 0.5)
+    waiting.done(3, a_step(3, 0.5))
+    waiting.back()  # to step 2, before the agreement on step 3 was read
+    for number in range(3, 6):  # each agreement is read a step later
+        waiting.done(number, a_step(number, 0.5))
+        waiting.heard(max(3, number - 1), 1.0, 0.1 if number == 3 else 0.5)
+    waiting.done(6, a_step(6, 0.5))
+    waiting.heard(5, 1.0, 0.5)
+    steps, _, waited, *_ = peers.sent[0]
+    assert (steps, waited) == (3, 0)
+
+
 def test_without_a_phase_or_a_sample_steps_are_not_looked_at_and_the_next_sample_stands_for_them() -> None:
     told: list[Waits] = []
     peers = Alone()

@@ -15,10 +15,13 @@ def main() -> int:
     asked.add_argument("--job", default="")
     asked.add_argument("--native", action="store_true")
     options = asked.parse_args()
+    unread: list[int] = []
     try:
-        told = collect(local_job(options.job), native=options.native)
+        told = collect(local_job(options.job, unread=unread), native=options.native, unread=unread)
     except SourceError as why:
-        told = Snapshot(node=hostname(), job=options.job, time=datetime.now(UTC), missed=(f"ranks: {why}",))
+        missed = (f"ranks: {str(why).removeprefix('ranks: ')}",)
+        now = datetime.now(UTC)
+        told = Snapshot(node=hostname(), job=options.job, time=now, missed=missed, unread=len(unread))
     sys.stdout.write(told.model_dump_json() + "\n")
     return 0
 

@@ -68,9 +68,14 @@ class _Seen:
         return len({_main(each) for each in self.samples}) > 1
 
 
-def local_job(job: str = "", proc: Path = processes.PROC) -> list[Found]:
-    """The ranks of one job on this machine. Raises SourceError: there is none, or which of several is meant."""
-    here = processes.ranks_here(proc)
+def local_job(job: str = "", proc: Path = processes.PROC, unread: list[int] | None = None) -> list[Found]:
+    """The ranks of one job on this machine. Raises SourceError: there is none, or which of several is meant.
+
+    `unread` gets processes that are stuck, so that nobody knows whether they are ranks.
+    """
+    here = processes.ranks_here(proc, unread)
+    if not here and unread:
+        raise SourceError(_stuck(unread))
     if not here:
         raise SourceError(
             "no rank runs here that you may look at · run it on a node of the job as the job's user or root; give "
@@ -92,10 +97,18 @@ def collect(
     interval_s: float = INTERVAL_S,
     proc: Path = processes.PROC,
     nvml: Nvml | None = None,
+    unread: Sequence[int] = (),
 ) -> Snapshot:
-    """The snapshot of these ranks and of this machine. Never raises for what cannot be read."""
+    """The snapshot of these ranks and of this machine. Never raises for what cannot be read.
+
+    `unread`: processes of which `local_job` could not tell whether they are ranks.
+    """
     node, missed = hostname(), [] if ranks else ["ranks: none of the job runs here"]
     begun = time.monotonic()
+    if unread:
+        missed.append(_stuck(unread))
+    if beyond := max(0, len(ranks) - MOST_RANKS):
+        missed.append(f"ranks: {beyond} of {len(ranks)} were not looked at · at most {MOST_RANKS} of a node are")
     ranks = ranks[:MOST_RANKS]
     beside = _Beside(nvml or Nvml(), node, ranks, proc, begun + LIMIT_S)
     before, segments = links.sample(), links.segments()
@@ -123,7 +136,16 @@ def collect(
         ended=tuple(ended),
         links=(*links.again(segments, links.segments()), *links.between(before, links.sample()))[:MOST_LINKS],
         missed=tuple(missed),
+        unread=len(unread) + beyond,
         **found,
+    )
+
+
+def _stuck(unread: Sequence[int]) -> str:
+    shown = ", ".join(map(str, sorted(unread)[:8])) + (", …" if len(unread) > 8 else "")
+    return (
+        f"ranks: {len(unread)} processes are stuck in the kernel, so that it cannot be told whose they are: {shown} · "
+        "look at their /proc/PID/stack as root: that alone may be the cause"
     )
 
 

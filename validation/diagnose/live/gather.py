@@ -22,6 +22,10 @@ SLURM_S = 30.0
 WIDTH = 16
 """Nodes that are asked at once: each is a step that the controller starts."""
 MOST_NODES = 4096
+START = b'{"kind":"muster.snapshot"'
+"""How a snapshot begins in its line."""
+MOST_ANSWERS = 4
+"""Of a node, that are looked at."""
 
 _NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
@@ -93,17 +97,26 @@ def ask(job: str, node: str, native: bool = False, limit_s: float = LIMIT_S) -> 
         return _silent(job, node, f"srun: {wrong.strerror}")
     if ran.large:
         return _silent(job, node, "it answers more than a snapshot can be")
-    for line in reversed(ran.out.splitlines()):  # a shell's greeting may come before
-        if line.startswith(b"{"):
-            try:
-                # Its name is the scheduler's: that is the one that people can use.
-                return parse(line, node).model_copy(update={"node": node})
-            except SourceError as wrong:
-                return _silent(job, node, str(wrong))
+    wrong_ = ""
+    for line in _answers(ran.out):
+        try:
+            # Its name is the scheduler's: that is the one that people can use.
+            return parse(line, node).model_copy(update={"node": node})
+        except SourceError as wrong:
+            wrong_ = wrong_ or str(wrong)
+    if wrong_:
+        return _silent(job, node, wrong_)
     if ran.code is None:
         return _silent(job, node, f"no answer in {limit_s:g} s")
     said = ran.said.strip().splitlines()
     return _silent(job, node, f"srun ended with {ran.code}: {said[-1][:200] if said else 'it said nothing'}")
+
+
+def _answers(out: bytes) -> list[bytes]:
+    """The lines that may be a snapshot, the last first. What a shell or an epilog says may come before and behind it,
+    also in its line."""
+    lines = [line[line.find(START) :] for line in out.splitlines() if START in line]
+    return lines[: -MOST_ANSWERS - 1 : -1]
 
 
 def _silent(job: str, node: str, why: str) -> Snapshot:

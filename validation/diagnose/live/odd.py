@@ -125,7 +125,7 @@ def _least_waiting(ranks: Ranks) -> Iterator[Line]:
 def _missing(ranks: Ranks, snapshots: Sequence[Snapshot]) -> Iterator[Line]:
     """Ranks without a process, on nodes that were looked at."""
     told: set[int] = set()
-    for snapshot in snapshots:
+    for snapshot in (each for each in snapshots if not each.unread):
         mine = [rank for rank in snapshot.ranks if rank.local_rank is not None and rank.local_world is not None]
         there = {rank.local_rank for rank in mine}
         buried = f"; {snapshot.ended[0].name} ({snapshot.ended[0].pid}) has ended beside it" if snapshot.ended else ""
@@ -149,7 +149,8 @@ def _missing(ranks: Ranks, snapshots: Sequence[Snapshot]) -> Iterator[Line]:
 
 def _all_nodes(snapshots: Sequence[Snapshot]) -> bool:
     asked = max((each.asked for each in snapshots), default=0)
-    return bool(asked) and len(snapshots) >= asked and all(each.answered for each in snapshots)
+    seen = all(each.answered and not each.unread for each in snapshots)
+    return bool(asked) and len(snapshots) >= asked and seen
 
 
 def _whole(ranks: Ranks, snapshots: Sequence[Snapshot]) -> bool:

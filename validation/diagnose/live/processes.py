@@ -20,6 +20,9 @@ LARGEST_ENVIRONMENT = 1 << 20
 """Bytes."""
 ENVIRONMENT_S = 3.0
 """Seconds to read it: the memory of a process that is stuck while it maps some cannot be read."""
+ENVIRONMENTS_S = 12.0
+"""Of all that are stuck so; beyond it each is given HURRY_S."""
+HURRY_S = 0.1
 LARGEST_FILE = 1 << 16
 TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -66,16 +69,25 @@ class Status:
     started: datetime | None
 
 
-def ranks_here(proc: Path = PROC) -> list[Found]:
-    """All ranks of all jobs on this machine that the caller may look at, by job and rank."""
-    own = _ancestors(proc)
+def ranks_here(proc: Path = PROC, unread: list[int] | None = None) -> list[Found]:
+    """All ranks of all jobs on this machine that the caller may look at, by job and rank.
+
+    `unread` gets the processes of which it cannot be told, as they are stuck: they may be ranks, too.
+    """
+    own, left_s = _ancestors(proc), ENVIRONMENTS_S
     candidates: dict[int, Found] = {}
     pythons: set[int] = set()
     for folder in _numbered(proc):
         pid = int(folder.name)
         if pid in own:
             continue
-        found = _rank_of(folder, pid)
+        told = _told(folder, max(HURRY_S, min(ENVIRONMENT_S, left_s)))
+        if told is None:
+            left_s -= ENVIRONMENT_S
+            if unread is not None:
+                unread.append(pid)
+            continue
+        found = _rank_of(folder, pid, told)
         if found is not None:
             candidates[pid] = found
             if _is_python(folder):
@@ -87,8 +99,7 @@ def ranks_here(proc: Path = PROC) -> list[Found]:
     return sorted(chosen, key=lambda each: (each.job, each.rank))[: 4 * MOST_RANKS]
 
 
-def _rank_of(folder: Path, pid: int) -> Found | None:
-    told = environment(folder)
+def _rank_of(folder: Path, pid: int, told: Mapping[str, str]) -> Found | None:
     for by, (rank, world, local, locals_) in enumerate(_RANK):
         number = _number(told.get(rank))
         if number is None:
@@ -244,12 +255,19 @@ def _read(path: Path) -> bytes:
 
 def environment(folder: Path) -> Mapping[str, str]:
     """What a process was started with; empty where it may not be read, or cannot be as the process is stuck."""
-    raw = within(ENVIRONMENT_S, lambda: _environment(folder), b"")
+    return _told(folder, ENVIRONMENT_S) or {}
+
+
+def _told(folder: Path, limit_s: float) -> Mapping[str, str] | None:
+    """None where it is stuck."""
+    raw = within(limit_s, lambda: _environment(folder), None)
+    if raw is None:
+        return None
     pairs = (each.partition(b"=") for each in raw.split(b"\0"))
     return {name.decode("utf-8", "replace"): value.decode("utf-8", "replace") for name, _, value in pairs}
 
 
-def _environment(folder: Path) -> bytes:
+def _environment(folder: Path) -> bytes | None:
     try:
         with (folder / "environ").open("rb") as file:
             return file.read(LARGEST_ENVIRONMENT)

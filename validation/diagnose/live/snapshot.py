@@ -207,6 +207,8 @@ class Snapshot(_Told):
     ras: Ras | None = None
     kernel: Annotated[tuple[Text, ...], _first(2000)] = ()
     """Lines of the kernel's log with their time, the newest last."""
+    unread: Count = 0
+    """Processes that may be ranks and could not be looked at: a rank that is not seen need not be gone."""
     missed: Annotated[tuple[Text, ...], _first(1000)] = ()
     """What could not be collected, each with why."""
 

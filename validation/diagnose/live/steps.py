@@ -18,6 +18,8 @@ TAIL = 256 << 10
 LARGEST = 4 << 20
 """Bytes of an answer of metrics."""
 MOST_OPEN = 4096
+MOST_STEPS = 1 << 53
+"""No job has done so many."""
 
 _LOG = re.compile(r"/logs/rank-(?P<rank>\d{5,7})\.jsonl$")
 _STEP = re.compile(rb"(?m)^muster_step\{[^}\n]{0,400}\} (\d{1,15}(?:\.\d+)?(?:e[+]?\d{1,2})?)$")
@@ -79,7 +81,8 @@ def _of_metrics(target: Path) -> int | None:
             steps = _STEP.findall(answer.read(LARGEST)) if answer.status == http.client.OK else []
         finally:
             asked.close()
-        return int(float(steps[0])) if len(steps) == 1 else None
+        step = float(steps[0]) if len(steps) == 1 else -1.0
+        return int(step) if 0 <= step < MOST_STEPS else None
     except (OSError, ValueError, LookupError, TypeError, http.client.HTTPException):
         return None  # it has no metrics, or does not answer now: its log is looked at
 
@@ -98,6 +101,6 @@ def _of_log(path: Path) -> int | None:
         except (ValueError, RecursionError):
             continue
         step = told.get("step") if isinstance(told, dict) else None
-        if isinstance(step, int) and not isinstance(step, bool) and 0 <= step < 1 << 62:
+        if isinstance(step, int) and not isinstance(step, bool) and 0 <= step < MOST_STEPS:
             return step
     return None

@@ -8,7 +8,7 @@ from validation.diagnose.finding import Evidence, Found, Line
 from validation.diagnose.metrics import prometheus
 from validation.diagnose.metrics.deviations import told
 from validation.diagnose.metrics.places import Window
-from validation.diagnose.metrics.series import LARGEST, Series, parse
+from validation.diagnose.metrics.series import LARGEST, Series, incomplete, parse
 from validation.diagnose.metrics.signals import load_signals
 from validation.diagnose.rule import Rule
 from validation.diagnose.sources import Source, SourceError
@@ -72,6 +72,8 @@ def measured(
             raw = _raw(each)
             series += parse(raw, str(each.path))
             files, size = files + 1, size + len(raw)
+            if part := incomplete(raw, str(each.path)):
+                left_out.append(part)
             if sum(len(one.times) for one in series) > prometheus.MOST_POINTS:
                 left_out.append(f"{each.path}: too many points in all · what comes after it was not read")
                 break

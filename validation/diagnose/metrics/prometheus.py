@@ -19,7 +19,7 @@ from urllib.parse import unquote, urlencode, urlsplit, urlunsplit
 
 from validation.diagnose.allocation import NODE, short
 from validation.diagnose.metrics.places import AFTER_S, BEFORE_S, Window
-from validation.diagnose.metrics.series import Series, parse
+from validation.diagnose.metrics.series import Series, incomplete, parse
 from validation.diagnose.sources import SourceError
 
 LARGEST = 16 << 20
@@ -95,7 +95,10 @@ def _ask_all(
             wrong.append(f"{where}: not all was told in {LIMIT_S:g} s · ask a nearer or faster one")
             return
         try:
-            each = parse(_answer(where, headers, _asked(query, window), until), where)
+            raw = _answer(where, headers, _asked(query, window), until)
+            each = parse(raw, where)
+            if (part := incomplete(raw, where)) and part not in wrong:
+                wrong.append(part)
         except SourceError as why:
             if str(why) not in wrong:
                 wrong.append(str(why))

@@ -30,6 +30,8 @@ _NODES = (
     "instance",
 )
 """Labels that name a node, the surest first: `node` is of our own metrics and of Kubernetes, `Hostname` of DCGM's."""
+_PART = re.compile(rb'"(?:isPartial"\s*:\s*true|warnings"\s*:\s*\[\s*")')
+"""In no text of an answer: its quotes would be escaped."""
 _PORT = re.compile(r":\d{1,5}$")
 _STRANGE = re.compile(r"[^\w.:/@+-]")
 
@@ -72,6 +74,13 @@ def parse(raw: bytes, where: str) -> list[Series]:
     except ValueError as wrong:
         raise SourceError(f"{where}: no JSON: {str(wrong)[:120]} · it is no whole answer of Prometheus") from None
     return found
+
+
+def incomplete(raw: bytes, where: str) -> str:
+    """That an answer says of itself that something may be missing; empty where it does not."""
+    if _PART.search(raw) is None:
+        return ""
+    return f"{where}: it says itself that its answer may not be whole · look at its warnings: a store may be down"
 
 
 def _of_answer(answer: Any, where: str) -> Iterator[Series]:
