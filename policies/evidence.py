@@ -188,13 +188,13 @@ def load(folder: Path) -> Run:
         raise EvidenceError(f"{path}: {where}: {first['msg']}; it was edited or is of another version") from broken
 
 
-def write(path: Path, text: str) -> None:
+def write(path: Path, text: str, mode: int = 0o644) -> None:
     """Writes a file so that it is there whole or not at all, also after a power cut. Raises OSError, with the path."""
     try:
         handle, scratch = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:
             with os.fdopen(handle, "w", encoding="utf-8") as file:
-                os.fchmod(handle, 0o644)
+                os.fchmod(handle, mode)
                 file.write(text)
                 file.flush()
                 os.fsync(handle)

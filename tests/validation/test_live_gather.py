@@ -67,6 +67,18 @@ def test_a_node_that_does_not_answer_is_named_with_why(slurm: Path, answer: str,
     assert found[1].asked == 3
 
 
+def test_where_many_nodes_hang_the_rest_are_named_and_not_waited_for(
+    slurm: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gathering, "WIDTH", 1)
+    monkeypatch.setattr(gathering, "WHOLE_S", 8)
+    answers = slurm / "answers"
+    answers.write_text(f"if [ $node = gpu-1 ]; then exec sleep 60\nelse {answers.read_text()}fi\n")
+    found = gather("4711")
+    assert [each.answered for each in found] == [True, False, False]
+    assert found[2].missed == ("not asked: other nodes took 8 s",)
+
+
 def test_an_answer_of_a_collector_that_does_not_end_counts(slurm: Path) -> None:
     answers = slurm / "answers"
     answers.write_text(f"{answers.read_text()}exec sleep 60\n")

@@ -6,6 +6,7 @@ A step a node rather than one for all: a node that hangs is then named, and hold
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from datetime import UTC, datetime
@@ -17,6 +18,8 @@ from validation.diagnose.sources import SourceError
 
 LIMIT_S = 60.0
 """Seconds for one node: its collector ends itself sooner."""
+WHOLE_S = 300.0
+"""Seconds for all nodes: where many hang, those that were not reached by then are named."""
 SLURM_S = 30.0
 """Seconds for an answer of Slurm's controller."""
 WIDTH = 16
@@ -46,8 +49,16 @@ def gather(
     nodes = nodes_of(job)
     made: dict[str, Snapshot] = {}
     progress(0, len(nodes))
+    end = time.monotonic() + WHOLE_S
+
+    def asked(node: str) -> Snapshot:
+        left_s = end - time.monotonic()
+        if left_s <= 0:
+            return _silent(job, node, f"not asked: other nodes took {WHOLE_S:g} s")
+        return ask(job, node, native, min(limit_s, left_s))
+
     with ThreadPoolExecutor(WIDTH) as pool:
-        jobs = {pool.submit(ask, job, node, native, limit_s): node for node in nodes}
+        jobs = {pool.submit(asked, node): node for node in nodes}
         for number, each in enumerate(as_completed(jobs), 1):
             made[jobs[each]] = each.result()
             progress(number, len(nodes))

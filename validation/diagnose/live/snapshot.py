@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from policies.evidence import write
 from validation.diagnose.sources import SNAPSHOT, SourceError
 
 KIND = "muster.snapshot"
@@ -251,8 +252,7 @@ def save(snapshots: Iterable[Snapshot], folder: Path) -> list[Path]:
         for each in snapshots:
             path = folder / each.name
             assert SNAPSHOT.search(path.name)  # noqa: S101 (or it would not be read again)
-            path.write_text(each.model_dump_json(indent=1))
-            path.chmod(0o640)
+            write(path, each.model_dump_json(indent=1), mode=0o640)
             written.append(path)
     except OSError as wrong:
         raise SourceError(f"{folder}: {wrong.strerror} · give a folder that can be written") from None
