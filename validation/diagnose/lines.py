@@ -42,7 +42,7 @@ _RANK = (
         r":(?P<rank>\d{1,5})\]: ?"
     ),
     re.compile(r"^\([\w.()<>:-]{1,80} pid=\d+(?:, ip=(?P<node>[\w.:]{1,63}))?\)\s"),  # Ray
-    re.compile(r"^slurmstepd-(?P<node>[\w.-]{1,63}): (?=error: |\*\*\* )"),  # Debian's Slurm, which may have several on a host
+    re.compile(r"^slurmstepd-(?P<node>[\w.-]{1,63}): (?=error: |\*\*\* )"),  # Debian's Slurm
     re.compile(r"^(?P<node>(?!(?:step|epoch|attempt|rank|checkpoint|job)\b)[a-z][a-z0-9-]{0,60}-\d+): "),  # pdsh
     re.compile(
         r"^(?P<node>(?=[\w-]*[-\d])[a-z][\w-]{0,60}): "

@@ -97,7 +97,7 @@ def as_user(uid: int) -> tuple[str, ...]:
     try:
         gid = pwd.getpwuid(uid).pw_gid
     except KeyError:
-        raise SourceError(f"user {uid}, whose job it is, is not known here · run it where the user can log in") from None
+        raise SourceError(f"user {uid}, whose job it is, is not known here · run it where they can log in") from None
     kept = [f"{name}={os.environ[name]}" for name in ("PATH", "SLURM_CONF", "LANG") if name in os.environ]
     return (
         "setpriv", f"--reuid={uid}", f"--regid={gid}", "--init-groups", "--inh-caps=-all", "--bounding-set=-all",
@@ -114,9 +114,7 @@ def command(job: str, node: str, native: bool = False) -> list[str]:
     ]  # fmt: skip
 
 
-def ask(
-    job: str, node: str, native: bool = False, limit_s: float = LIMIT_S, rights: Sequence[str] = ()
-) -> Snapshot:
+def ask(job: str, node: str, native: bool = False, limit_s: float = LIMIT_S, rights: Sequence[str] = ()) -> Snapshot:
     """The snapshot of one node. Never raises: one that says nothing says that. `rights`: what srun is started by."""
     try:
         ran = run([*rights, *command(job, node, native)], limit_s, LARGEST)
