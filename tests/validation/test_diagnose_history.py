@@ -85,6 +85,13 @@ def test_a_diagnosis_without_a_cause_or_node_leaves_nothing(changed: dict[str, o
         incident(told(**changed), JOB, NOW, RULES)
 
 
+@pytest.mark.parametrize("rule", ["slurm.time_limit", "slurm.cancelled", "slurm.preempted", "slurm.requeued"])
+def test_what_the_scheduler_or_a_person_decided_is_no_nodes_doing(rule: str) -> None:
+    """Slurm names the job's first node then: *** JOB 4 ON gpu-0 CANCELLED AT ..."""
+    with pytest.raises(NothingToRecord, match="says nothing of a node"):
+        incident(told(rule=rule, kind=RULES[rule].kind), JOB, NOW, RULES)
+
+
 def test_a_job_of_one_node_needs_no_name_of_it() -> None:
     assert incident(told(node=None), Allocation("1", "ada", ("gpu-3",)), NOW, RULES).node == "gpu-3"
 

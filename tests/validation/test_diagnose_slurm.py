@@ -118,6 +118,7 @@ def test_of_a_job_that_the_controller_forgot_accounting_tells(
     ("job", "scontrol", "sacct", "says"),
     [
         ("99", UNKNOWN, "true", "knows no such job"),
+        ("99", UNKNOWN, "echo 'Slurm accounting storage is disabled' >&2; exit 1", "no longer, and this Slurm keeps"),
         ("99", None, None, "neither scontrol nor sacct"),
         ("99", "echo 'Unable to contact slurm controller' >&2; exit 1", "true", "Unable to contact"),
         ("1; rm -rf /", None, None, "is no Slurm job"),

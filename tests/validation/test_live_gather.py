@@ -1,5 +1,6 @@
 """All nodes of a Slurm job are asked by a small step each; who does not answer is named. Slurm's commands are fakes."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import pytest
 from sample_snapshots import job
 
 from validation.diagnose.live import gather as gathering
-from validation.diagnose.live.gather import ask, command, gather, nodes_of
+from validation.diagnose.live.gather import ask, command, gather, place_of
 from validation.diagnose.sources import SourceError
 
 SRUN = """echo "$@" >> "{folder}/asked"
@@ -25,7 +26,7 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ):
         (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
         (tmp_path / name).chmod(0o755)
-    (tmp_path / "state").write_text("RUNNING|gpu-[0-2]\n")
+    (tmp_path / "state").write_text(f"RUNNING|{os.geteuid()}|gpu-[0-2]\n")
     for each in job(world=24):
         (tmp_path / f"{each.node}.json").write_text(each.model_dump_json() + "\n")
     (tmp_path / "answers").write_text(f'echo "Welcome to $node"; cat "{tmp_path}/$node.json"\n')
@@ -100,12 +101,12 @@ def test_where_nobody_answers_it_says_so_and_what_to_do(slurm: Path) -> None:
 
 @pytest.mark.parametrize(
     ("state", "why"),
-    [("PENDING|\n", "does not run .it is pending.*muster diagnose --job 4711"), ("", "does not run ·")],
+    [("PENDING|65534|\n", "does not run .it is pending.*muster diagnose --job 4711"), ("", "does not run ·")],
 )
 def test_a_job_that_does_not_run_is_refused(slurm: Path, state: str, why: str) -> None:
     (slurm / "state").write_text(state)
     with pytest.raises(SourceError, match=why):
-        nodes_of("4711")
+        place_of("4711")
 
 
 def test_a_job_that_is_no_number_reaches_no_command(slurm: Path) -> None:
@@ -116,9 +117,9 @@ def test_a_job_that_is_no_number_reaches_no_command(slurm: Path) -> None:
 
 
 def test_names_of_nodes_that_are_none_are_refused(slurm: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gathering, "_slurm", lambda *argv: "RUNNING|x" if argv[0] == "squeue" else "../../etc\n")
+    monkeypatch.setattr(gathering, "_slurm", lambda *argv: "RUNNING|0|x" if argv[0] == "squeue" else "../../etc\n")
     with pytest.raises(SourceError, match="is no name of a node"):
-        nodes_of("4711")
+        place_of("4711")
 
 
 @pytest.mark.parametrize(
@@ -132,3 +133,33 @@ def test_names_of_nodes_that_are_none_are_refused(slurm: Path, monkeypatch: pyte
 def test_what_a_shell_or_an_epilog_says_around_an_answer_does_not_hide_it(slurm: Path, answer: str) -> None:
     (slurm / "answers").write_text(answer.format(f"{slurm}/$node.json") + "\n")
     assert all(each.answered and len(each.ranks) == 8 for each in gather("4711"))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="root becomes the job's user")
+def test_root_asks_as_the_jobs_user_with_nothing_of_its_own(slurm: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slurm 22.05.8 says to root, of another's job: Unable to create step for job 3: Access/permission denied."""
+    monkeypatch.setenv("SECRET", "of root")
+    (slurm / "state").write_text("RUNNING|65534|gpu-[0-2]\n")
+    for each in (slurm, *slurm.parents):
+        if each in (Path("/tmp"), Path("/")):  # noqa: S108
+            break
+        each.chmod(0o755)
+    slurm.chmod(0o777)  # srun's stand-in writes what it was asked
+    answers = slurm / "answers"
+    answers.write_text(f"(id -u; id -G; pwd; grep CapEff /proc/self/status; env) > {slurm}/who\n{answers.read_text()}")
+    assert all(each.answered for each in gather("4711"))
+    who = (slurm / "who").read_text()
+    assert who.splitlines()[:4] == ["65534", "65534", "/", "CapEff:\t0000000000000000"]
+    assert "SECRET" not in who
+
+
+@pytest.mark.parametrize("uid", ["", "ada", "-1", "$(id)"])
+def test_a_user_that_is_no_number_is_refused(slurm: Path, uid: str) -> None:
+    (slurm / "state").write_text(f"RUNNING|{uid}|gpu-[0-2]\n")
+    with pytest.raises(SourceError, match="as its user"):
+        place_of("4711")
+
+
+def test_a_user_who_is_not_known_here_is_said() -> None:
+    with pytest.raises(SourceError, match="user 3999999999, whose job it is, is not known here · "):
+        gathering.as_user(3_999_999_999)

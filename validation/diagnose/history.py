@@ -25,6 +25,9 @@ MOST_SHOWN = 100
 
 MOST_RANKS = 10_000_000
 
+_DECIDED = frozenset({"stop.cancelled", "stop.time_limit", "stop.preempted", "stop.done"})
+"""Kinds that people or the scheduler decided: what Slurm then says names the job's first node, whatever it did."""
+
 _GPU = re.compile(r"[0-9A-Za-z][0-9A-Za-z:._-]{0,63}")
 
 
@@ -91,6 +94,8 @@ def incident(told: Diagnosis, job: Allocation, now: datetime, rules: Mapping[str
     if rule is None or rule.kind != cause.kind or cause.kind not in KINDS:
         named = f"{cause.kind[:80]!r} by rule {str(cause.rule)[:80]!r}"
         raise Refused(f"{named} is none that is known · take the diagnosis and the history by the same Muster")
+    if rule.kind in _DECIDED:
+        raise NothingToRecord(f"{rule.title}: that says nothing of a node")
     gpu = cause.gpu if cause.gpu and _GPU.fullmatch(cause.gpu) else None
     return Incident(
         node=_node(cause.node, job.nodes),

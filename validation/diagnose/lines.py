@@ -42,6 +42,7 @@ _RANK = (
         r":(?P<rank>\d{1,5})\]: ?"
     ),
     re.compile(r"^\([\w.()<>:-]{1,80} pid=\d+(?:, ip=(?P<node>[\w.:]{1,63}))?\)\s"),  # Ray
+    re.compile(r"^slurmstepd-(?P<node>[\w.-]{1,63}): (?=error: |\*\*\* )"),  # Debian's Slurm
     re.compile(r"^(?P<node>(?!(?:step|epoch|attempt|rank|checkpoint|job)\b)[a-z][a-z0-9-]{0,60}-\d+): "),  # pdsh
     re.compile(
         r"^(?P<node>(?=[\w-]*[-\d])[a-z][\w-]{0,60}): "
@@ -86,6 +87,8 @@ def head(raw: str, year: int) -> Head:
             rank if taken.rank is None else taken.rank,
             taken.node or node,
         )
+    if text.startswith("slurmstepd: "):
+        rank = None  # srun --label puts the first task of the node before what its daemon says of all of them
     if text.startswith("{"):  # a structured line behind an engine's prefix
         told = _json(text, year)
         return Head(told.text, told.time or time, rank if told.rank is None else told.rank, told.node or node)
@@ -97,7 +100,8 @@ def _taken(text: str, year: int) -> Head | None:
         if found := pattern.match(text):
             groups = found.groupdict()
             rank = int(groups["rank"]) if groups.get("rank") else None
-            return Head(text[found.end() :], None, rank, groups.get("node"))
+            said = "slurmstepd: " if found[0].startswith("slurmstepd-") else ""
+            return Head(said + text[found.end() :], None, rank, groups.get("node"))
     for pattern in _TIME:
         if found := pattern.match(text):
             return Head(text[found.end() :], _time(found.groupdict(), year), None, found.groupdict().get("node"))

@@ -125,6 +125,11 @@ def _asked(*argv: str) -> str | None:
         return None
     except subprocess.TimeoutExpired:
         raise SourceError(f"{argv[0]}: no answer in {LIMIT_S} s · try again, or give the job's logs") from None
+    if "accounting storage is disabled" in ran.stderr:
+        raise SourceError(
+            "the controller does not know the job, or no longer, and this Slurm keeps no accounting · "
+            "look at the number, or give the job's logs"
+        )
     if ran.returncode and "Invalid job id" not in ran.stderr:
         raise SourceError(f"{argv[0]}: {ran.stderr.strip()[:300]} · give the job's logs")
     return ran.stdout if not ran.returncode else ""

@@ -3,13 +3,16 @@
 A step a node rather than one for all: a node that hangs is then named, and holds up no other.
 """
 
+import os
+import pwd
 import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 from validation.diagnose.live.bounded import run
 from validation.diagnose.live.snapshot import LARGEST, Snapshot, parse
@@ -46,7 +49,8 @@ def gather(
 
     Raises SourceError: no such job, it does not run, Slurm is not here, or no node answers.
     """
-    nodes = nodes_of(job)
+    nodes, uid = place_of(job)
+    rights = as_user(uid) if os.geteuid() == 0 and uid else ()
     made: dict[str, Snapshot] = {}
     progress(0, len(nodes))
     end = time.monotonic() + WHOLE_S
@@ -55,7 +59,7 @@ def gather(
         left_s = end - time.monotonic()
         if left_s <= 0:
             return _silent(job, node, f"not asked: other nodes took {WHOLE_S:g} s")
-        return ask(job, node, native, min(limit_s, left_s))
+        return ask(job, node, native, min(limit_s, left_s), rights)
 
     with ThreadPoolExecutor(WIDTH) as pool:
         jobs = {pool.submit(asked, node): node for node in nodes}
@@ -71,13 +75,20 @@ def gather(
     return [made[node].model_copy(update={"asked": len(nodes)}) for node in nodes]
 
 
-def nodes_of(job: str) -> list[str]:
-    """The nodes that a job runs on. Raises SourceError."""
+class Place(NamedTuple):
+    """Where a job runs, and the number of the user whose it is."""
+
+    nodes: list[str]
+    uid: int
+
+
+def place_of(job: str) -> Place:
+    """Of a job that runs. Raises SourceError."""
     if ID.fullmatch(job) is None:
         raise SourceError(f"{job!r} is no Slurm job · give a number, as 4711, or 4711_3 for a task of an array")
-    told = _slurm("squeue", "--noheader", f"--jobs={job}", "--states=all", "--format=%T|%N")
-    rows = [each.strip().partition("|") for each in told.splitlines() if each.strip()]
-    state, _, names = next((each for each in rows if each[0] == "RUNNING"), rows[0] if rows else ("", "", ""))
+    told = _slurm("squeue", "--noheader", f"--jobs={job}", "--states=all", "--format=%T|%U|%N")
+    rows = [each for line in told.splitlines() if len(each := line.strip().split("|")) == 3]
+    state, uid, names = next((each for each in rows if each[0] == "RUNNING"), rows[0] if rows else ["", "", ""])
     if state not in ("RUNNING", "SUSPENDED", "COMPLETING", "STOPPED") or not names:
         raise SourceError(
             f"job {job} does not run{f' (it is {state.lower()})' if state else ''} · "
@@ -88,7 +99,25 @@ def nodes_of(job: str) -> list[str]:
         raise SourceError(f"job {job}: Slurm names {wrong[0]!r} · it is no name of a node")
     if not 0 < len(nodes) <= MOST_NODES:
         raise SourceError(f"job {job}: Slurm names {len(nodes)} nodes · at most {MOST_NODES} are asked at once")
-    return nodes
+    if not re.fullmatch(r"[0-9]{1,10}", uid):
+        raise SourceError(f"job {job}: Slurm names {uid[:80]!r} as its user · it is no number of one")
+    return Place(nodes, int(uid))
+
+
+def as_user(uid: int) -> tuple[str, ...]:
+    """What makes root's srun the job's user: Slurm starts steps for nobody else. Raises SourceError.
+
+    Nothing of root's environment goes with it, as srun hands it on to processes that the user can read.
+    """
+    try:
+        gid = pwd.getpwuid(uid).pw_gid
+    except KeyError:
+        raise SourceError(f"user {uid}, whose job it is, is not known here · run it where they can log in") from None
+    kept = [f"{name}={os.environ[name]}" for name in ("PATH", "SLURM_CONF", "LANG") if name in os.environ]
+    return (
+        "setpriv", f"--reuid={uid}", f"--regid={gid}", "--init-groups", "--inh-caps=-all", "--bounding-set=-all",
+        "--no-new-privs", "env", "--ignore-environment", "--chdir=/", *kept,
+    )  # fmt: skip
 
 
 def command(job: str, node: str, native: bool = False) -> list[str]:
@@ -100,10 +129,10 @@ def command(job: str, node: str, native: bool = False) -> list[str]:
     ]  # fmt: skip
 
 
-def ask(job: str, node: str, native: bool = False, limit_s: float = LIMIT_S) -> Snapshot:
-    """The snapshot of one node. Never raises: one that says nothing says that."""
+def ask(job: str, node: str, native: bool = False, limit_s: float = LIMIT_S, rights: Sequence[str] = ()) -> Snapshot:
+    """The snapshot of one node. Never raises: one that says nothing says that. `rights`: what srun is started by."""
     try:
-        ran = run(command(job, node, native), limit_s, LARGEST)
+        ran = run([*rights, *command(job, node, native)], limit_s, LARGEST)
     except OSError as wrong:
         return _silent(job, node, f"srun: {wrong.strerror}")
     if ran.large:
