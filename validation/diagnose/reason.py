@@ -22,6 +22,9 @@ _ADDRESS = re.compile(
 TRIED_AGAIN = ("rendezvous.", "network.", "node.")
 """Kinds of cause that a start may meet with, and overcome."""
 
+TASK_ENDED = ("slurm.task_failed", "slurm.task_crashed")
+"""What Slurm says of the node whose task ended by itself: where one node did, what could not start was there."""
+
 MOST_EVIDENCE = 6
 MOST_CONSEQUENCES = 12
 MOST_OTHERS = 4
@@ -167,6 +170,9 @@ def _join(standing: Sequence[_Candidate], known: Sequence[Found], by_id: Mapping
             ]
             if len({_node(each) for each in said}) == 1:
                 best.founds += [each for each in said if all(each is not mine for mine in best.founds)]
+        if best.node is None and best.rule.kind.startswith("launch."):
+            ended = [each for each in known if each.rule in TASK_ENDED and each.takes.get("node")]
+            best.founds += ended[:1] if len({each.takes["node"] for each in ended}) == 1 else []
 
 
 def _node(found: Found) -> str | None:
