@@ -18,6 +18,8 @@ MARCH = datetime(2026, 3, 11, 16, 35, 2, 123000, UTC)
     [
         ("[default3]:hello there", "hello there", None, 3, None),
         ("[rank12]: Traceback", "Traceback", None, 12, None),
+        ("c000002: [rank8]: ValueError: no", "ValueError: no", None, 8, "c000002"),
+        ("10.0.0.3: ValueError: no", "ValueError: no", None, None, "10.0.0.3"),
         ("[rank3]:[W1130 16:35:02.123000 99 socket.cpp:12] [c10d] text", "[c10d] text", AT, 3, None),
         ("[1,7]<stderr>:boom", "boom", None, 7, None),
         (" 11: srun says", "srun says", None, 11, None),

@@ -33,6 +33,9 @@ RULES = (
     rule("link.down", "network.link_down", confidence="likely", explains=["peer.lost", "collective.timeout"]),
     rule("link.counted", "network.link_down", role="confirmation"),
     rule("path.lost", "network.rdma_path", confidence="likely", explains=["peer.lost"], confirmed_by=["link.counted"]),
+    rule("program.died", "program.error", confidence="possible", explains=["peer.lost", "network.rdma_path"]),
+    rule("not.started", "launch.environment", confidence="likely"),
+    rule("slurm.task_failed", "program.error", role="cascade"),
     rule("disk.full", "storage.full", confidence="certain", explains=["checkpoint.save_failed"]),
     rule("save.failed", "checkpoint.save_failed", confidence="possible"),
     rule("peer.closed", "peer.lost", role="cascade"),
@@ -42,9 +45,11 @@ RULES = (
 )  # fmt: skip
 
 
-def found(id: str, at_s: float | None = None, rank: int | None = None, node: str | None = None, **takes: str) -> Found:
+def found(
+    id: str, at_s: float | None = None, rank: int | None = None, node: str | None = None, number: int = 7, **takes: str
+) -> Found:
     time = None if at_s is None else NOW + timedelta(seconds=at_s)
-    return Found(id, Line("job.log", 7, f"the words of {id}", time, rank, node), takes, 1, time)
+    return Found(id, Line("job.log", number, f"the words of {id}", time, rank, node), takes, 1, time)
 
 
 def asked(*founds: Found) -> Diagnosis:
@@ -61,6 +66,20 @@ def test_the_cause_is_what_explains_the_rest_whatever_is_told_first() -> None:
     assert [each.kind for each in told.consequences] == ["peer.lost", "collective.timeout"]
     assert told.retry is Retry.OTHER_NODE
     assert "gpu-7" in told.retry_why
+
+
+def test_a_rank_that_ends_leaves_its_peers_packets_unanswered_and_cleaning_up_does_not() -> None:
+    path = found("path.lost", rank=0, number=20)
+    assert asked(path, found("program.died", rank=2, number=10)).root_cause.kind == "program.error"
+    assert asked(path, found("program.died", rank=0, number=30)).root_cause.kind == "network.rdma_path"
+
+
+def test_what_could_not_start_was_on_the_node_whose_task_ended_if_only_one_did() -> None:
+    start = found("not.started")
+    line = found("slurm.task_failed").line
+    one = [Found("slurm.task_failed", line, {"node": node}, 1, None) for node in ("gpu-4", "gpu-9")]
+    assert asked(start, one[0]).root_cause.node == "gpu-4"
+    assert asked(start, *one).root_cause.node is None
 
 
 def test_consequences_alone_are_no_cause() -> None:

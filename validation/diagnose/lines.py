@@ -45,8 +45,9 @@ _RANK = (
     re.compile(r"^slurmstepd-(?P<node>[\w.-]{1,63}): (?=error: |\*\*\* )"),  # Debian's Slurm
     re.compile(r"^(?P<node>(?!(?:step|epoch|attempt|rank|checkpoint|job)\b)[a-z][a-z0-9-]{0,60}-\d+): "),  # pdsh
     re.compile(
-        r"^(?P<node>(?=[\w-]*[-\d])[a-z][\w-]{0,60}): "
-        r"(?=Traceback \(most|  File \"|\[\d{4}-\d\d-|(?:[a-z_]\w*\.){0,6}[A-Z]\w*Error\b)"
+        r"^(?P<node>(?=[\w-]*[-\d])[a-z][\w-]{0,60}|\d{1,3}(?:\.\d{1,3}){3}): "
+        r"(?=Traceback \(most|  File \"|\[\d{4}-\d\d-|\[(?:default|rank)_?\d{1,7}\]: |"
+        r"(?:[a-z_]\w*\.){0,6}[A-Z]\w*Error\b)"
     ),
     re.compile(r"^(?P<node>[a-z][\w.-]{0,61}\d)\s{1,20}\| "),  # docker compose
     re.compile(  # journalctl -o short-iso, of whose time the node is what is left

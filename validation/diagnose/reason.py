@@ -22,6 +22,12 @@ _ADDRESS = re.compile(
 TRIED_AGAIN = ("rendezvous.", "network.", "node.")
 """Kinds of cause that a start may meet with, and overcome."""
 
+TASK_ENDED = ("slurm.task_failed", "slurm.task_crashed")
+"""What Slurm says of the node whose task ended by itself: where one node did, what could not start was there."""
+
+SAID_BY_A_PROCESS = ("program.", "data.", "loss.")
+"""Kinds of cause that the process itself writes when it ends, in the order in which they happen."""
+
 MOST_EVIDENCE = 6
 MOST_CONSEQUENCES = 12
 MOST_OTHERS = 4
@@ -142,7 +148,18 @@ def _explained(one: _Candidate, other: _Candidate) -> bool:
         return False
     if one.rule.kind in one.rule.explains or {other.rule.kind, other.rule.id} & set(one.rule.explains):
         return False
+    if (
+        one.rule.kind == "network.rdma_path"
+        and other.rule.kind.startswith(SAID_BY_A_PROCESS)
+        and _below(other.first, one.first)
+    ):
+        return False  # packets go unanswered seconds after a peer ended, so what follows here is its clean-up
     return not_later(other.first, one.first)
+
+
+def _below(one: Found, other: Found) -> bool:
+    """Whether one is written after the other in the same file."""
+    return one.line.file == other.line.file and one.line.number > other.line.number
 
 
 def _survived(one: _Candidate, end: Found) -> bool:
@@ -167,6 +184,9 @@ def _join(standing: Sequence[_Candidate], known: Sequence[Found], by_id: Mapping
             ]
             if len({_node(each) for each in said}) == 1:
                 best.founds += [each for each in said if all(each is not mine for mine in best.founds)]
+        if best.node is None and best.rule.kind.startswith("launch."):
+            ended = [each for each in known if each.rule in TASK_ENDED and each.takes.get("node")]
+            best.founds += ended[:1] if len({each.takes["node"] for each in ended}) == 1 else []
 
 
 def _node(found: Found) -> str | None:
