@@ -87,7 +87,9 @@ class Metrics:
             self._one("gauge", "backward_communication_exposed_seconds", about).set(found.exposed_s)
             if seconds > 0:
                 about = "What of it lay after the last gradient was computed, over the time of a step"
-                self._one("gauge", "backward_communication_exposed_ratio", about).set(found.exposed_s / seconds)
+                # torch measured an earlier pass than this step's, whose step may have been longer.
+                ratio = min(1.0, found.exposed_s / seconds)
+                self._one("gauge", "backward_communication_exposed_ratio", about).set(ratio)
         if (share := mfu(step, self._worth)) is not None:
             self._one("gauge", "mfu_ratio", "Model FLOP/s of the latest step over the device's peak").set(share)
 

@@ -65,6 +65,12 @@ def test_communication_that_was_sampled_stays_until_the_next_sample(place: Place
     assert value(metrics, "muster_backward_communication_exposed_ratio") == 0.25
 
 
+def test_a_pass_of_a_longer_step_is_no_more_than_all_of_this_one(place: Place) -> None:
+    metrics = Metrics(place, "run", Worth())
+    metrics.step(step(seconds=2, communication=Communication(3.0, 2.5)))
+    assert value(metrics, "muster_backward_communication_exposed_ratio") == 1.0
+
+
 def test_mfu_is_absent_where_a_figure_for_it_is_missing() -> None:
     assert mfu(step(tokens=100), Worth(flops_per_token=1)) is None
     assert mfu(step(tokens=0), Worth(flops_per_token=1, peak_flops=1)) is None
