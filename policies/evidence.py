@@ -202,12 +202,12 @@ def write(path: Path, text: str, mode: int = 0o644) -> None:
         except BaseException:
             Path(scratch).unlink(missing_ok=True)
             raise
-        _sync(path.parent)
+        sync(path.parent)
     except OSError as broken:
         raise OSError(broken.errno, broken.strerror, str(path)) from broken
 
 
-def _sync(folder: Path) -> None:
+def sync(folder: Path) -> None:
     """Makes a folder's names last: else a power cut may take back a rename whose file is on the disk."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

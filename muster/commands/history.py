@@ -29,7 +29,7 @@ from validation.diagnose.history import (
 )
 from validation.diagnose.records import HistoryError, add, records
 from validation.diagnose.rule import Rule, RuleError, load_rules
-from validation.diagnose.slurm import ID
+from validation.diagnose.slurm import ID, parts_of
 from validation.diagnose.sources import SourceError
 
 LARGEST = 4 << 20
@@ -184,8 +184,7 @@ def _diagnosis(file: Path | None) -> Diagnosis:
 
 def _allocation(job: str, nodes: str, user: str) -> Allocation:
     """As Slurm has it; nodes and user as the epilog was told where it was. Raises SourceError."""
-    if ID.fullmatch(job) is None:
-        raise SourceError(f"{job!r} is no Slurm job · give a number, as 4711")
+    parts_of(job)
     try:
         asked = allocation_of(job)
     except SourceError:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from validation.diagnose.slurm import ID, LIMIT_S
+from validation.diagnose.slurm import LIMIT_S, parts_of
 from validation.diagnose.sources import SourceError
 
 NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
@@ -43,8 +43,7 @@ def allocation_of(job: str) -> Allocation:
 
     sacct is asked first: of a job that is being ended, squeue names only the nodes that are not yet done with it.
     """
-    if ID.fullmatch(job) is None:
-        raise SourceError(f"{job!r} is no Slurm job · give a number, as 4711, or 4711_3 for a task of an array")
+    parts_of(job)
     columns = "JobIDRaw,JobID,User,NodeList,Start,End"
     asked = (
         ("sacct", "--jobs", job, "--allocations", "--parsable2", "--noheader", f"--format={columns}"),

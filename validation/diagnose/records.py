@@ -15,6 +15,7 @@ from secrets import token_hex
 
 from pydantic import ValidationError
 
+from policies.evidence import sync
 from validation.diagnose.allocation import NODE
 from validation.diagnose.history import Incident, Refused
 
@@ -51,7 +52,7 @@ def add(folder: Path, new: Incident) -> Path:
             os.link(beside, path)
         finally:
             beside.unlink(missing_ok=True)
-        _sync(mine)
+        sync(mine)
     except FileExistsError:
         raise Refused(f"{path}: job {new.job} is recorded for {new.node} already · nothing was changed") from None
     except OSError as wrong:
@@ -164,11 +165,3 @@ def _shrink(mine: Path) -> None:
             oldest = min(most)
             most.remove(oldest)
             oldest[1].unlink(missing_ok=True)
-
-
-def _sync(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -28,14 +28,20 @@ class JobLogs:
     paths: tuple[Path, ...]
 
 
+def parts_of(job: str) -> re.Match[str]:
+    """The number of a job, and its task's if it is one of an array. Raises SourceError where it is none."""
+    found = ID.fullmatch(job)
+    if found is None:
+        raise SourceError(f"{job!r} is no Slurm job · give a number, as 4711, or 4711_3 for a task of an array")
+    return found
+
+
 def logs_of(job: str) -> JobLogs:
     """The logs of a job that ran or runs, and the files beside them that have its number in their names.
 
     Raises SourceError: no such job, no Slurm here, or nothing there that it wrote.
     """
-    number = ID.fullmatch(job)
-    if number is None:
-        raise SourceError(f"{job!r} is no Slurm job · give a number, as 4711, or 4711_3 for a task of an array")
+    number = parts_of(job)
     folders, named = _of_controller(job) or _of_accounting(job, number)
     found = dict.fromkeys(path for path in named if path.is_file())
     for folder in dict.fromkeys([path.parent for path in found] or [*folders, *_below(folders)]):

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from validation.diagnose.live.bounded import run
 from validation.diagnose.live.snapshot import LARGEST, Snapshot, parse
-from validation.diagnose.slurm import ID
+from validation.diagnose.slurm import parts_of
 from validation.diagnose.sources import SourceError
 
 LIMIT_S = 60.0
@@ -84,8 +84,7 @@ class Place(NamedTuple):
 
 def place_of(job: str) -> Place:
     """Of a job that runs. Raises SourceError."""
-    if ID.fullmatch(job) is None:
-        raise SourceError(f"{job!r} is no Slurm job · give a number, as 4711, or 4711_3 for a task of an array")
+    parts_of(job)
     told = _slurm("squeue", "--noheader", f"--jobs={job}", "--states=all", "--format=%T|%U|%N")
     rows = [each for line in told.splitlines() if len(each := line.strip().split("|")) == 3]
     state, uid, names = next((each for each in rows if each[0] == "RUNNING"), rows[0] if rows else ["", "", ""])
